@@ -57,7 +57,7 @@ import sys
 from pathlib import Path
 from kbuild.plan.plan import Requirements
 from kbuild.system.processes import LocalRunner
-from kbuild.toolchains.wheels.source import WheelToolchains
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 cache, lock, url = sys.argv[1:]

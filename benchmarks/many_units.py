@@ -123,7 +123,7 @@ def as_kbuild(stand_in: str, words: Sequence[str]) -> int:
                 env=dict(os.environ),
             )
 
-    build.toolchain_source = lambda *_, **__: Serving()
+    build.find_toolchains = lambda *_, **__: Serving()
     variant._check_output = lambda *_: ()  # noqa: SLF001 - there is no library that could be checked
     return kbuild_main(words)
 

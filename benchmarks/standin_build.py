@@ -35,8 +35,8 @@ class StandIn(ToolchainSource):
 
     name = "stand-in"
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
@@ -44,27 +44,27 @@ class StandIn(ToolchainSource):
         return Toolchain(self.name, _PROGRAM, _PROGRAM, _PROGRAM, versions=versions)
 
 
-def leave(site: Any, plans: Sequence[VariantPlan]) -> list[BuildResult]:
+def leave(context: Any, plans: Sequence[VariantPlan]) -> list[BuildResult]:
     """What a good build leaves."""
-    root: Path = site.project.root
+    root: Path = context.project.root
     tree = SourceTree(root)
     states = {path: identify(root / path) for path in tree.walk(".", skip=_SKIPPED)}
     results = []
     for plan in plans:
-        target = site.target_of(plan)
+        target = context.target_of(plan)
         target.mkdir(parents=True)
         for name in ("__init__.py", "_ops.py", f"{plan.ops_name}.abi3.so"):
             (target / name).write_text(plan.variant)
         Workspace(root, plan.variant).prepare()
-        whole = plan.with_toolchain(site.tools.provision(plan.requires).summary)
-        finalize_stage(whole, target, site.builder)
+        whole = plan.with_toolchain(context.tools.provision(plan.requires).summary)
+        finalize_stage(whole, target, context.builder)
         record_build(whole, target, states).write(Workspace(root, plan.variant).state)
         results.append(BuildResult(plan.variant, "built", path=target))
     return results
 
 
 if __name__ == "__main__":
-    pipeline.toolchain_source = lambda *_, **__: StandIn()
+    pipeline.find_toolchains = lambda *_, **__: StandIn()
     pipeline._build_in_parallel = leave  # noqa: SLF001 - there is no interface around compilers
     pipeline.source_check_failures = lambda *_: {}
     os.umask(0o022)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kbuild.loading.load import load
     from kbuild.system.errors import BuildError, KbuildError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["BuildError", "KbuildError", "__version__", "load"]
 
 _MODULES = {

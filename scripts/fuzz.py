@@ -264,7 +264,10 @@ def fuzz(targets: Sequence[Target], seed: int, executions: int, seconds: float, 
             break
         waiting.put(batch)
         while not answers.empty():
-            tally.add(answers.get())
+            answer = answers.get()
+            if answer is None:
+                raise SystemExit("a worker has ended with the error above")
+            tally.add(answer)
     for _ in workers:
         waiting.put(None)
     for answer in _until_ended(answers, workers):

@@ -44,7 +44,7 @@ SECONDS = 120
 MISSING = re.compile(r"No module named '([\w.]+)'")
 CAPTURE = """
 import json, os, sys
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.runs import RunDevice
 def verdict(path, folder, device):

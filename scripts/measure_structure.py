@@ -399,7 +399,7 @@ class PathRecorder:
     def record(self, frame: FrameType | None) -> None:
         """Add the files of a stack."""
         while frame is not None:
-            if frame.f_code.co_filename.startswith(self.root):
+            if frame.f_code.co_filename.startswith(str(KBUILD) + os.sep):
                 self.files.add(frame.f_code.co_filename)
             frame = frame.f_back
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from debian_pins import RUNNER, apt_with_lists, package, upstream
 
-from kbuild.plugins.debian import debian_nvcc, debian_packages
+from kbuild.plugins.debian import debian_nvcc, packages
 
 SUITE = "trixie"
 PACKAGE = "nvidia-cuda-toolkit"
@@ -24,7 +24,7 @@ DATA = Path(debian_nvcc.__file__).parent / "data"
 
 def main() -> None:
     """Write `packages.json`."""
-    mirror = debian_packages.find_mirror({}, RUNNER)
+    mirror = packages.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
         pinned = package(PACKAGE, apt_with_lists(Path(folder), mirror, SUITE, "non-free"))
     data = {"suite": SUITE, "nvcc": upstream(str(pinned["version"])), "packages": [pinned]}

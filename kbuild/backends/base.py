@@ -33,7 +33,7 @@ OTHER_SOURCES = (
 
 @dataclass(frozen=True)
 class Archs:
-    """What one kernel is compiled for, and what was left out with a reason."""
+    """The archs of one kernel, and those that were left out with a reason."""
 
     names: tuple[str, ...] = ()
     """`9.0a`, `12.1+PTX`, `gfx942`; empty for backends without archs."""
@@ -45,7 +45,7 @@ class Archs:
 
 @dataclass(frozen=True)
 class UnitFlags:
-    """How the sources of one kernel section are compiled."""
+    """The compiler flags of one kernel section."""
 
     by_language: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """CMake language (`CXX`, `C`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
@@ -53,7 +53,7 @@ class UnitFlags:
 
 @dataclass(frozen=True)
 class EditorHints:
-    """What a language server must know to parse a backend's device sources."""
+    """Settings with which a language server parses a backend's device sources."""
 
     path_match: str
     """Regular expression of the files."""
@@ -65,7 +65,7 @@ class EditorHints:
 
 @dataclass(frozen=True)
 class DeviceCompilerSearch:
-    """How a backend's device compiler is found on this machine."""
+    """Places of a backend's device compiler on this machine."""
 
     program: str
     """Its name, e.g. `nvcc`; looked for on PATH."""
@@ -80,7 +80,7 @@ class DeviceCompilerSearch:
     """Environment variables that name the installation. One that is set is believed: a compiler
     elsewhere is then not looked for."""
     usual_root: str = ""
-    """Where the installation is when none of these names it, and PATH has no such program."""
+    """Folder of the installation when none of these names it, and PATH has no such program."""
     has_host_compiler: bool = False
     """True for nvcc, which hands the host's part of its units to another compiler."""
 
@@ -90,13 +90,13 @@ class Backend:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    """Its spelling in text: `CUDA`, `ROCm`."""
     other_names: ClassVar[tuple[str, ...]] = ()
-    """What people write for it by mistake, in lower case."""
-    """How people write it: `CUDA`, `ROCm`."""
+    """Wrong names that people write for it, in lower case."""
     section: ClassVar[type[KernelSection] | None] = None
-    """What `[kernel.*]` may say; None for Python-only backends."""
+    """The model of `[kernel.*]`; None for Python-only backends."""
     general: ClassVar[type[BackendGeneral] | None] = None
-    """What `[general.<name>]` may say; None when there is no such table."""
+    """The model of `[general.<name>]`; None when there is no such table."""
     in_client: ClassVar[bool] = False
     """The `kernels` client loads variants of this backend."""
     data: ClassVar[Path | None] = None
@@ -112,24 +112,24 @@ class Backend:
     visible_devices: ClassVar[str] = ""
     """Variable that says which devices a process sees; empty where there is none."""
     torch_field: ClassVar[str] = ""
-    """What `torch/version.py` calls the device that a Torch wheel is built for; empty when every
+    """Name in `torch/version.py` of the device that a Torch wheel is built for; empty when every
     wheel does."""
     torch_local: ClassVar[str] = ""
-    """How the local part of the version of such a wheel begins: `cu` in `2.13.0+cu130`."""
+    """Start of the local part of the version of such a wheel: `cu` in `2.13.0+cu130`."""
     torch_device: ClassVar[str] = ""
     """The module of Torch that knows whether there is such a device, e.g. `cuda`."""
     has_readable_archs: ClassVar[bool] = False
     """`kbuild/checks/readers/` reads from a library which archs its device code is for."""
     device_code: ClassVar[str] = ""
-    """What messages call its device code; the title when empty."""
+    """Name of its device code in messages; the title when empty."""
     device_compiler: ClassVar[DeviceCompilerSearch | None] = None
     """None where the host's C++ compiler does, and where kbuild cannot look for one."""
     define: ClassVar[str] = ""
     """Macro that tells the bindings which backend they are compiled for."""
     dispatch_key: ClassVar[str] = ""
-    """What Torch calls its devices where operators are registered in Python."""
+    """Torch's name for its devices where operators are registered in Python."""
     jax_platform: ClassVar[str] = "gpu"
-    """What JAX calls them where targets of its foreign functions are registered."""
+    """JAX's name for them where targets of its foreign functions are registered."""
     definitions: ClassVar[tuple[str, ...]] = ()
     """Further macros for every unit of a Torch extension."""
     languages: ClassVar[tuple[str, ...]] = ("CXX",)
@@ -154,13 +154,13 @@ class Backend:
         return self.languages == ("CXX",) and self.device_compiler is None
 
     def builds(self) -> tuple[MatrixEntry, ...]:
-        """What a plug-in adds to the build matrix; nothing for Python-only backends."""
+        """The builds that a plug-in adds to the matrix; none for Python-only backends."""
         if self.data is None or self.section is None:
             return ()
         return matrix_entries(self.data / "versions.toml")
 
     def probe_facts(self) -> dict[str, Any]:
-        """What `load_probe.py`, which runs without kbuild, has to know of the backend; JSON."""
+        """The facts about the backend for `load_probe.py`, which runs without kbuild; JSON."""
         keys = ("name", "in_client", "is_host", "dispatch_key", "torch_field", "torch_device")
         return {key: getattr(self, key) for key in keys}
 
@@ -234,11 +234,11 @@ class Backend:
         )
 
     def arch_table(self, toolkit: Version | None) -> ArchTable:
-        """What a toolkit release can target; raises `ValueError` for one that is too old."""
+        """The archs of a toolkit release; raises `ValueError` for one that is too old."""
         return arch_table(self.name, toolkit, self.data / "archs.toml" if self.data else None)
 
     def arch_order(self, arch: str) -> Any:
-        """What archs are sorted by."""
+        """The sort key of archs."""
         return arch
 
     def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
@@ -286,7 +286,7 @@ class Backend:
         return ()
 
     def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """What device code is linked with that waits for a device linker; else nothing."""
+        """The link flags of device code that waits for a device linker; else none."""
         return ()
 
     def deployment_target(self) -> str:
@@ -316,5 +316,5 @@ BACKENDS: Registry[Backend] = Registry("kbuild.backends")
 
 
 def other_backend_names(backends: Iterable[Backend]) -> dict[str, str]:
-    """What people write for backends by mistake, in lower case -> the backend's name."""
+    """The wrong names of backends, in lower case -> the backend's name."""
     return {other: backend.name for backend in backends for other in backend.other_names}

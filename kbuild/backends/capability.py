@@ -51,7 +51,7 @@ class Capability:
 
     @property
     def number(self) -> str:
-        """As nvcc writes it: `90a`."""
+        """The number in nvcc's flags: `90a`."""
         return f"{self.major}{self.minor}{self.feature}"
 
     @property

@@ -13,7 +13,7 @@ class CpuSection(KernelSection):
 
     backend: Literal["cpu"]
     language: Literal["c++"] = "c++"
-    """Of its sources; sections in other languages have keys of their own."""
+    """Language of the sources; kernels in Python DSLs have keys of their own."""
 
 
 @BACKENDS.add

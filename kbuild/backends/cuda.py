@@ -38,7 +38,7 @@ class CudaSection(KernelSection):
 
     backend: Literal["cuda"]
     language: Literal["c++"] = "c++"
-    """What the sources are written in; kernels in Python DSLs have keys of their own."""
+    """Language of the sources; kernels in Python DSLs have keys of their own."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent. One that
     no known GPU has, or that the toolkit lacks, is left out with a warning while others remain."""
@@ -134,7 +134,7 @@ class Cuda(Backend):
         return have.major == gpu.major and have.minor <= gpu.minor
 
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
-        """What the driver says of the GPUs, each capability once."""
+        """The capabilities that the driver reports for the GPUs, each once."""
         done = runner.run(("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
         return tuple(sorted(set(done.output.split()))) if done.ok else ()
 
@@ -182,7 +182,7 @@ class Cuda(Backend):
         return UnitFlags((("CUDA", (*codes, *compression)),))
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
-        """What Torch's CMake package adds for nvcc, its `__CUDA_NO_HALF_*__` bans left out."""
+        """The flags of Torch's CMake package for nvcc, its `__CUDA_NO_HALF_*__` bans left out."""
         fp8 = ("-DENABLE_FP8",) if toolkit is None or toolkit >= _FIRST_FP8 else ()
         return UnitFlags((("CUDA", (*_TORCH_FLAGS, *fp8)),))
 
@@ -199,14 +199,14 @@ class Cuda(Backend):
         return (*torch, "CUDA::cudart")
 
     def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """What nvcc links relocatable device code with."""
+        """The flags with which nvcc links relocatable device code."""
         kept = (
             f for own in flags if _is_relocatable(own) for f in own if _DEVICE_LINK.fullmatch(f)
         )
         return tuple(dict.fromkeys(kept))
 
     def editor(self, archs: Sequence[str]) -> EditorHints | None:
-        """For clang, which parses CUDA itself: no nvcc flags, one architecture that it knows."""
+        """The settings for clang, which parses CUDA itself: no nvcc flags, and one architecture."""
         known = [Capability.parse(arch).target for arch in archs]
         clang = [arch for arch in known if not arch.feature and arch <= _CLANG_KNOWS]
         add = (f"--cuda-gpu-arch=sm_{max(clang).number}",) if clang else ()
@@ -226,7 +226,7 @@ _NVCC_ONLY = (
 
 
 def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
-    """In version order, each target once; PTX stays when any spelling asked for it."""
+    """The targets in version order, each once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
         united[arch.target] = max(united.get(arch.target, arch), arch)

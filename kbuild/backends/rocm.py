@@ -18,7 +18,7 @@ class RocmSection(KernelSection):
 
     backend: Literal["rocm"]
     language: Literal["c++"] = "c++"
-    """What the sources are written in; kernels in Python DSLs have keys of their own."""
+    """Language of the sources; kernels in Python DSLs have keys of their own."""
     rocm_archs: tuple[StrictStr, ...] | None = None
     """gfx architectures, e.g. `["gfx90a", "gfx942"]`; all supported ones when absent."""
     hip_flags: tuple[StrictStr, ...] = ()
@@ -53,7 +53,7 @@ class Rocm(Backend):
         _sort_key(arch)
 
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
-        """What ROCm's own tool says of the GPUs; `gfx000` is the CPU."""
+        """The archs that ROCm's own tool reports for the GPUs; `gfx000` is the CPU."""
         done = runner.run(("rocm_agent_enumerator",))
         archs = set(done.output.split()) - {"gfx000"} if done.ok else set()
         return tuple(sorted(archs))
@@ -63,7 +63,7 @@ class Rocm(Backend):
         return int(arch.removeprefix("gfx"), 16)
 
     def arch_order(self, arch: str) -> tuple[int, int, int]:
-        """By version and stepping."""
+        """The version and stepping."""
         return _sort_key(arch)
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
@@ -78,7 +78,7 @@ class Rocm(Backend):
         return UnitFlags((("HIP", tuple(f"--offload-arch={arch}" for arch in archs.names)),))
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
-        """What Torch's headers expect of device code."""
+        """The macros that Torch's headers expect of device code."""
         return UnitFlags((("HIP", ("-DCUDA_HAS_FP16=1", "-fno-gpu-rdc")),))
 
     def libraries(self, framework: str) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Rocm(Backend):
 
 
 MAIN_ARCHS = ("gfx90a", "gfx942", "gfx1100")
-"""What kernels in Python DSLs are compiled for where the section names no archs."""
+"""Archs of kernels in Python DSLs whose section names none."""
 _ARCH = re.compile(r"gfx(?P<major>[1-9]\d?)(?P<minor>\d)(?P<stepping>[0-9a-f])")
 
 

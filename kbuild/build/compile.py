@@ -1,23 +1,19 @@
-"""From a plan to a staged variant directory: generate, configure once, ninja, install.
-
-What CMake finds out about compilers is kept per toolchain, so that a new build tree is configured
-without running CMake's compiler detection again.
-"""
+"""Compiles a plan into a staged variant directory: generate, configure once, ninja, install."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
+from kbuild.build.compiler_detection import CompilerDetectionCache
 from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
 from kbuild.system.budget import Run
@@ -42,92 +38,9 @@ if TYPE_CHECKING:  # what only projects with kernels in DSLs need
     from kbuild.dsl.aot_compiler import AotCompiler
 
 
-KEPT_LANGUAGES = {"CXX", "CUDA"}
-"""Others ask too much of the machine for an answer that could be kept."""
-_CMAKE_FILES = "CMakeFiles"
-_CMAKE_CACHE = "CMakeCache.txt"
-_COMPILER_FILES = "CMake*Compiler.cmake"
-_CONFIGURED = "CMAKE_PLATFORM_INFO_INITIALIZED:INTERNAL=1"
-"""By this, CMake knows a tree that was configured before."""
-_TOOLCHAIN_ENTRY = re.compile(
-    r"(CMAKE_(?:ADDR2LINE|AR|DLLTOOL|LINKER|NM|OBJCOPY|OBJDUMP|RANLIB|READELF|STRIP|TAPI|MT"
-    r"|CXX_COMPILER_AR|CXX_COMPILER_RANLIB|EXECUTABLE_FORMAT|HAVE_LIBC_PTHREAD)):\w+=(.*)"
-)
-"""Entries that are set by what a toolchain is, whatever the project."""
-_PROGRAM = re.compile(r"CMAKE_\w*(?:COMPILER|LINKER|AR|NM|RANLIB)$")
-_OF_A_VARIANT = ("KBUILD_", "CMAKE_CXX_CREATE_SHARED_")
-"""Entries of a toolchain that detection does not read."""
-_ENVIRONMENT = re.compile(
-    r"PATH|COMPILER_PATH|LD_LIBRARY_PATH|(?:CMAKE|CUDA|CUDAToolkit|GCC|NVCC|NV)_?\w*|LC_ALL"
-)
-
-
-@dataclass(frozen=True)
-class CompilerDetectionCache:
-    """The answers for one toolchain and some languages."""
-
-    toolchain: Toolchain
-    languages: Collection[str]
-    facts: FactCache
-
-    @property
-    def is_kept(self) -> bool:
-        """True where the answers may be kept at all."""
-        return sys.platform == "linux" and set(self.languages) <= KEPT_LANGUAGES
-
-    def seed(self, tree: Path) -> bool:
-        """Start `tree` anew with the answers; False, and nothing done, when they are not known."""
-        known = self.facts.recall(self._question) if self.is_kept else None
-        if known is None:
-            return False
-        shutil.rmtree(tree / _CMAKE_FILES, ignore_errors=True)
-        folder = tree / _CMAKE_FILES / known["version"]
-        folder.mkdir(parents=True)
-        for name, text in known["files"].items():
-            (folder / name).write_text(text)
-        (tree / _CMAKE_CACHE).write_text("\n".join([_CONFIGURED, *known["entries"], ""]))
-        return True
-
-    def keep(self, tree: Path, since: int) -> None:
-        """Remember the answers of a tree that was configured from nothing, at `since` (ns)."""
-        files = sorted((tree / _CMAKE_FILES).glob(f"*/{_COMPILER_FILES}")) if self.is_kept else []
-        versions = {file.parent.name for file in files}
-        texts = {file.name: file.read_text() for file in files}
-        if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
-            return
-        lines = (tree / _CMAKE_CACHE).read_text(errors="replace").splitlines()
-        matches = [match for match in map(_TOOLCHAIN_ENTRY.match, lines) if match]
-        entries = [match[0] for match in matches]
-        programs = {match[2] for match in matches if _PROGRAM.match(match[1])}
-        answer = {"version": versions.pop(), "files": texts, "entries": entries}
-        compilers = {value for name, value in self.toolchain.cache if _PROGRAM.match(name)}
-        observed = {str(self.toolchain.cmake)} | compilers | programs
-        self.facts.remember(self._question, answer, tuple(filter(None, observed)), since)
-
-    @property
-    def _question(self) -> str:
-        """Everything that the answers follow from, but the programs themselves."""
-        entries = [
-            entry for entry in self.toolchain.cache if not entry[0].startswith(_OF_A_VARIANT)
-        ]
-        facts = [
-            str(self.toolchain.cmake),
-            str(self.toolchain.ninja),
-            sorted(self.languages),
-            sorted(entries),
-            self.toolchain.compilers,
-            _relevant_environment(self.toolchain.env),
-        ]
-        return f"compilers in CMake/1 {json.dumps(facts)}"
-
-
-def _relevant_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in sorted(environ.items()) if _ENVIRONMENT.fullmatch(name)}
-
-
 _CONFIGURED_FILE = "kbuild-configured"
 _ATTEMPTS = 2
-"""How often something is made whose inputs change meanwhile."""
+"""Attempts at something whose inputs change meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +71,7 @@ class CompileTree:
     environ: Mapping[str, str]
     """The whole environment of the compilers."""
     generated: FileSet = field(default_factory=FileSet)
-    """What was generated from images, besides what follows from the plan."""
+    """Files generated from images, besides what follows from the plan."""
 
 
 class ObjectFiller(Protocol):

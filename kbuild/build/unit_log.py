@@ -32,7 +32,7 @@ class UnitRecord:
     status: int
     cache: CacheOutcome
     why: str = ""
-    """Why the cache could not be used."""
+    """Reason that the cache could not be used."""
     user: float = 0.0
     system: float = 0.0
     peak: int = 0
@@ -48,11 +48,11 @@ class UnitRecord:
     paused: float = 0.0
     """Seconds for which it was halted, because others needed the memory."""
     restarts: int = 0
-    """How often it was ended for others and started again."""
+    """Number of times that it was ended for others and started again."""
     headers: int = 0
     """Files that it was made from."""
     torch: int = 0
-    """Those of them that are Torch's."""
+    """Files among them that are Torch's."""
     kib: int = 0
     """Size of Torch's, when the unit was compiled."""
     precompiled: str = ""
@@ -66,7 +66,7 @@ class UnitRecord:
     worker: str = ""
     """The machine that made it: the unit is then in the log a second time, from the cache."""
     killed: str = ""
-    """Not empty when the system killed the compiler: what happened, in words."""
+    """What happened when the system killed the compiler; else empty."""
 
     @property
     def seconds(self) -> float:
@@ -161,11 +161,11 @@ class ImageRow:
     cached: int
     """Images that were compiled before."""
     seconds: float
-    """What compiling the others took, one after the other."""
+    """Seconds of compiling the others, one after the other."""
     shared: int
     """Bytes of shared memory of a block, of the image that takes most."""
     registers: int | None = None
-    """Of the image with most, where the compiler says so."""
+    """Registers of the image with most, where the compiler says so."""
     spills: int | None = None
     """Bytes, on AMD registers, that did not fit, of the image with most; see `registers`."""
     local: int | None = None

@@ -118,7 +118,7 @@ def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
 
 
 def _rejection(name: str, tree: SourceTree | None = None) -> tuple[str, str] | None:
-    """Why a check of that name is not overruled, and what to do; None when it is."""
+    """The reason that a check is not overruled, and the hint; None when it is."""
     if can_be_overruled(name):
         return None
     shown = printable(name)

@@ -30,7 +30,7 @@ _MODES = ("sramecc", "xnack")
 
 @dataclass(frozen=True)
 class PromisedArchs:
-    """What `backend.archs` promises, as (arch, kind) pairs."""
+    """The archs that `backend.archs` promises, as (arch, kind) pairs."""
 
     pairs: frozenset[tuple[str, str]]
 
@@ -47,7 +47,7 @@ def _promised(arch: str) -> Iterator[tuple[str, str]]:
 
 
 def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[DeviceImage, ...]:
-    """Those of one backend that a GPU or its driver takes as they are."""
+    """The images of one backend that a GPU or its driver takes as they are."""
     return tuple(
         image for image in images if image.backend == backend and image.kind in _RUNNABLE_KINDS
     )
@@ -152,24 +152,24 @@ def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]
 
 
 def _title(backend: str) -> str:
-    """What messages call a backend's device code."""
+    """The name of a backend's device code in messages."""
     known = BACKENDS.get(backend)
     return known.device_code or known.title
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """What the metadata says, and which library is expected to keep it."""
+    """The archs that the metadata promises, and the library that is expected to have them."""
 
     backend: str
     archs: tuple[str, ...]
     extension: str
-    """Where a finding on something that is nowhere belongs."""
+    """File of a finding that belongs to no file."""
 
 
 @CHECKS.add
 class ArchsCheck(LibraryCheck):
-    """What is in the bytes against `backend.archs`; no compiler flag is believed."""
+    """Compare the device code in the bytes with `backend.archs`; compiler flags do not count."""
 
     name = "archs"
     summary = f"The libraries have device code for exactly the archs that `{METADATA_FILE}` names."
@@ -196,7 +196,7 @@ class ArchsCheck(LibraryCheck):
                 yield Finding(self.name, "error", holder.where, what, hint)
         backend, claim = _backend(output), _claim(output)
         if backend is not None:
-            yield from self._foreign(holders, backend)
+            yield from self._wrong_backend(holders, backend)
         if claim is None:
             yield from self._listed(holders, backend)
             yield from self._unclaimed(output, holders)
@@ -206,7 +206,9 @@ class ArchsCheck(LibraryCheck):
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
-    def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
+    def _wrong_backend(
+        self, holders: Sequence[LibraryDeviceCode], backend: str
+    ) -> Iterator[Finding]:
         for holder in holders:
             for other in sorted({image.backend for image in holder.code.images} - {backend}):
                 archs = list_archs(image for image in holder.code.images if image.backend == other)

@@ -1,4 +1,4 @@
-"""What a check is given, and what it answers."""
+"""The interface of checks: their input `Output`, and their `Finding`s."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Finding:
     objects: tuple[str, ...] = ()
     """Sources whose object files bring it in, where the build tree is there to ask."""
     overruled: str = ""
-    """Why its author overruled the check; it would be an error otherwise."""
+    """Reason of its author to overrule the check; it would be an error otherwise."""
 
     def __str__(self) -> str:
         allowed = f", overruled: {self.overruled}" if self.overruled else ""
@@ -94,9 +94,9 @@ class Output:
     beside: Path | None = None
     """Another version of the same variant, which has to work in the same process."""
     memory: ProbeCache = field(default_factory=ProbeCache)
-    """What other interpreters are asked through; without a folder they are always started."""
+    """Asks other interpreters; without a folder they are always started."""
     foreign: frozenset[Path] = frozenset()
-    """Which of `root` and `beside` this user's kbuild did not build; nothing imports them unless
+    """Folders among `root` and `beside` that were built elsewhere; nothing imports them unless
     `loads_foreign`."""
     loads_foreign: bool = False
     """True when somebody asked to import them nevertheless."""
@@ -112,7 +112,7 @@ class Output:
 
     @property
     def system(self) -> System | None:
-        """What the variant is compiled for; None when that is unknown or nothing is compiled."""
+        """The system that the variant is compiled for; None when unknown or nothing is compiled."""
         return self.variant.system if self.variant else None
 
     @property
@@ -171,7 +171,7 @@ class Check:
         raise NotImplementedError
 
     def facts(self, output: Output) -> Mapping[str, Any]:
-        """What was measured on the way, as a JSON object; most checks measure nothing."""
+        """Measurements, as a JSON object; most checks measure nothing."""
         return {}
 
 
@@ -212,7 +212,7 @@ def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
 
 
 def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
-    """What a check finds; None when it does not concern the output.
+    """The findings of a check; None when it does not concern the output.
 
     A file that cannot be read is a finding: nothing is proven of it.
     """

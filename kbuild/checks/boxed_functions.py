@@ -48,7 +48,7 @@ def read_boxed(symbol: str) -> BoxedFunction | None:
 
 
 def _places(text: str, sign: str) -> Iterator[int]:
-    """Where a sign is outside of brackets."""
+    """The indexes of a sign outside of brackets."""
     depth = 0
     for at, char in enumerate(text):
         if char == sign and depth == 0:
@@ -124,7 +124,7 @@ def widened(given: str) -> str:
 
 
 def shown_type(cxx: str) -> str:
-    """As an author would write it."""
+    """The type as an author would write it."""
     for long, short in (
         (", std::allocator<char> ", ""),
         ("std::__cxx11::basic_string<char, std::char_traits<char>>", "std::string"),
@@ -138,7 +138,7 @@ def shown_type(cxx: str) -> str:
 
 
 def cxx_type(wanted: str) -> str:
-    """What C++ takes for a type of a schema."""
+    """The type that C++ has for a type of a schema."""
     if wanted.endswith("?"):
         return f"std::optional<{cxx_type(wanted[:-1])}>"
     if wanted.endswith("[]"):

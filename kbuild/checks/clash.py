@@ -83,7 +83,7 @@ def _sorted_out(elf: ElfFile) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _headers(symbol: ElfSymbol) -> str | None:
-    """Whose headers the symbol comes from; None for a kernel's own.
+    """The library whose headers the symbol comes from; None for a kernel's own.
 
     Templates, inline functions and what describes a type (`_ZTI`) are weak, and every kernel
     compiles its own copy.

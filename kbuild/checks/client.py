@@ -20,7 +20,7 @@ HINT = (
 
 
 def unloadable_reason(backend: str) -> str:
-    """Why users of the public client cannot load the backend's variants; empty when they can."""
+    """The reason that users of the public client cannot load the variants; empty when they can."""
     known = BACKENDS.find(backend)
     if known is not None and known.in_client:
         return ""

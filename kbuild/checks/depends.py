@@ -1,9 +1,8 @@
 """A kernel's Python files need nothing that its users may not have.
 
-That is the standard library, the framework with what it brings along, and the packages of
-`python-depends` in `metadata.json`, which the client looks for before it loads the kernel, with
-what these require. An import in a function or a branch is a note, one whose failure is caught is
-nothing.
+Users have the standard library, the framework with its dependencies, and the packages of
+`python-depends` with theirs. An import in a function or a branch is a note, and one whose failure
+is caught is no finding.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
 from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.project.config.dependencies import EVERY_BACKEND, PythonPackage, python_packages
-from kbuild.project.config.document import CAPTURED_SOURCES
 from kbuild.sources.python_syntax import When, imported_modules, parse_source, timed_statements
 
 
@@ -29,7 +27,7 @@ class DependsCheck(Check):
     group = "code"
 
     def applies(self, output: Output) -> bool:
-        """Where it is known what the kernel says it needs."""
+        """True where it is known what the kernel declares to need."""
         return output.variant is not None and metadata_of(output) is not None
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -78,14 +76,13 @@ def _allowed(output: Output, metadata: Metadata) -> set[str]:
         *brought["backends"].get(metadata.backend, ()),
         *(module for module, _ in declared(metadata)),
         *(module for known in _declared_packages(metadata) for module in known.brings),
-        *_captured_modules(output),
+        *_kept_sources(output),
     }
 
 
-def _captured_modules(output: Output) -> Iterator[str]:
-    """Packages of the author whose launches are captured: they find each other by name."""
-    folder = output.root / CAPTURED_SOURCES
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+def _kept_sources(output: Output) -> Iterator[str]:
+    """Modules of an author's files that a package keeps apart: they find each other by name."""
+    for path in sorted(output.root.glob("_*_sources/*")):
         yield path.stem
 
 
@@ -101,13 +98,13 @@ def _declared_packages(metadata: Metadata) -> Iterator[PythonPackage]:
 
 
 def _packages(metadata: Metadata) -> Iterator[PythonPackage]:
-    """Those that a kernel of that backend may depend on."""
+    """The packages that a kernel of that backend may depend on."""
     for scope in (EVERY_BACKEND, metadata.backend):
         yield from python_packages().get(scope, {}).values()
 
 
 def hint_on(module: str, metadata: Metadata) -> str:
-    """What can be done about a module that a kernel imports and does not say it needs."""
+    """The remedy for a module that a kernel imports without declaring it."""
     known = next((p.name for p in _packages(metadata) if p.module == module), None)
     if known:
         return f"name `{known}` in `python-depends` of build.toml"

@@ -62,5 +62,5 @@ def machine_flags(flags: Sequence[str]) -> Iterator[tuple[int, Finding]]:
 def environment_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Findings on variables with flags; `where` is the variable."""
     for name in FLAG_VARIABLES:
-        for _, found in machine_flags(environ.get(name, "").split()):
-            yield Finding("flags", found.severity, name, found.what, found.hint)
+        for _, finding in machine_flags(environ.get(name, "").split()):
+            yield Finding("flags", finding.severity, name, finding.what, finding.hint)

@@ -1,11 +1,9 @@
 """A kernel's Python files find each other by relative imports, on every supported Python.
 
-The client imports a kernel under its id, not under its name, and puts nothing on `sys.path`: an
-absolute import of the kernel's own package fails, or finds somebody else's, unless the package puts
-itself into `sys.modules` before.
-
-What fails whenever the kernel is loaded is an error. What fails in a function, in a branch, or in a
-file that loading the kernel does not import is a warning: nobody knows whether it is used.
+The client imports a kernel under its id and puts nothing on `sys.path`: an absolute import of the
+kernel's own package fails, or finds somebody else's. An import that fails whenever the kernel is
+loaded is an error. One in a function, in a branch, or in a file that loading the kernel does not
+import is a warning.
 """
 
 from __future__ import annotations
@@ -74,14 +72,14 @@ class _RegisteredName:
 
 @dataclass(frozen=True)
 class _ImportsOfFile:
-    """What one file imports; its tree is not kept, as a large package would not fit."""
+    """The imports of one file; its tree is not kept, as a large package would not fit."""
 
     imports: tuple[tuple[ast.AST, When], ...] = ()
     newer: tuple[NewerSyntax, ...] = ()
     registered: tuple[_RegisteredName, ...] = ()
-    """What it puts into `sys.modules`."""
+    """Names that it puts into `sys.modules`."""
     error: Exception | None = None
-    """Why it could not be read."""
+    """Error of a file that could not be read."""
 
 
 def _findings(
@@ -147,7 +145,7 @@ def _is_sys_modules(node: ast.expr) -> bool:
 
 
 class _Modules:
-    """Which modules a package has; each folder is listed once."""
+    """The modules of a package; each folder is listed once."""
 
     def __init__(self, root: Path, generated: Iterable[str] = ()) -> None:
         self.root = root
@@ -191,7 +189,7 @@ def _loaded(root: Path, read: Mapping[Path, _ImportsOfFile]) -> set[Path]:
 
 
 def _imported_files(node: ast.ImportFrom, path: Path, root: Path) -> Iterator[Path]:
-    """Where a relative import may lead, the packages on the way included."""
+    """The files that a relative import may lead to, the packages on the way included."""
     folder = _folder_of(node, path)
     if folder != root and root not in folder.parents:
         return
@@ -206,7 +204,7 @@ def _imported_files(node: ast.ImportFrom, path: Path, root: Path) -> Iterator[Pa
 
 
 def _folder_of(node: ast.ImportFrom, path: Path) -> Path:
-    """Where the dots of a relative import lead."""
+    """The folder that the dots of a relative import lead to."""
     folder = path.parent
     for _ in range(node.level - 1):
         folder = folder.parent

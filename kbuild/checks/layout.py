@@ -12,7 +12,7 @@ from kbuild.plan.metadata import METADATA_FILE
 from kbuild.project.variant import Variant
 
 TUNABLE = "aot.json"
-"""What only variants for tuning have."""
+"""A file that only variants for tuning have."""
 REQUIRED = ("__init__.py", "_ops.py", METADATA_FILE)
 
 

@@ -62,7 +62,7 @@ class LibraryDeviceCode:
     """The path relative to the variant."""
     code: DeviceCode
     damage: str = ""
-    """Why its device code could not be read; empty when it could."""
+    """Reason that its device code could not be read; empty when it could."""
     readable: bool = True
     """False when it is no sound ELF file, which the `binary` check reports."""
 
@@ -127,7 +127,7 @@ class LibrarySymbols:
 
 
 def library_symbols(output: Output) -> Iterator[LibrarySymbols]:
-    """Of every sound library; the `binary` check reports the others."""
+    """The symbols of every sound library; the `binary` check reports the others."""
     for path in output.libraries():
         with suppress(UnreadableBinaryError, OSError):
             names = [tuple(sorted(part)) for part in _read_symbols(path)]

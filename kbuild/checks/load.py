@@ -1,11 +1,8 @@
 """The variant loads in a fresh process, with the `kernels` client where there is one, and works.
 
-Its ops are called on small tensors (CPU variants), their fake kernels traced. Other interpreters
-can be asked as well, and another version of the kernel can be there first.
-
-It is judged for the variant's own machine: a package of `python-depends` that is not installed
-here, or a variant for a GPU that imports what only Torch for GPUs brings, is a note; what asks for
-a device that is not here is a warning.
+The check calls ops of CPU variants on small tensors, and traces fake kernels. A package of
+`python-depends` that is not installed here is a note, and so is a module that only Torch for GPUs
+brings; a device that is not here is a warning.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]
 
 
 def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[LoadRemark]:
-    """What changed for a kernel with another version of it in the same process."""
+    """The remarks on what changed for a kernel beside another version of it in the same process."""
     disturbed = beside.facts.get("disturbed", ())
     hint = "they share symbols or registrations: export nothing but the module's entry"
     if disturbed:
@@ -78,7 +75,7 @@ def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[Load
 
 
 def describe_exit(returncode: int) -> str:
-    """How a process ended, as text."""
+    """The end of a process, as text."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
@@ -197,7 +194,7 @@ class LoadCheck(Check):
 
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
-        yield from self._judge(alone, python, kernel)
+        yield from self._named_findings(alone, python, kernel)
         protected = alone.sandboxed if alone.by else is_sandboxed()
         if output.foreign and output.loads_foreign and not protected:
             yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
@@ -207,7 +204,7 @@ class LoadCheck(Check):
         elif output.beside is not None and alone.state == "loaded":
             yield from self._load_beside(alone, output.beside, python, kernel)
         for other in output.other_pythons:
-            for finding in self._judge(self._ask(other, kernel), other, kernel):
+            for finding in self._named_findings(self._ask(other, kernel), other, kernel):
                 yield replace(finding, what=f"under {other}: {finding.what}")
 
     def _load_beside(
@@ -225,7 +222,7 @@ class LoadCheck(Check):
         elif answer.state == "loaded":
             yield from self._named(answer, self._findings(differences_beside(alone, answer)))
         else:
-            for finding in self._judge(answer, python, kernel):
+            for finding in self._named_findings(answer, python, kernel):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
 
     def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
@@ -233,15 +230,17 @@ class LoadCheck(Check):
         memory, general = kernel.output.memory, kernel.general
         return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
 
-    def _judge(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
-        yield from self._named(answer, self._judgements(answer, python, kernel))
+    def _named_findings(
+        self, answer: ProbeAnswer, python: Path, kernel: _Kernel
+    ) -> Iterator[Finding]:
+        yield from self._named(answer, self._findings_of(answer, python, kernel))
 
     def _named(self, answer: ProbeAnswer, findings: Iterator[Finding]) -> Iterator[Finding]:
         """The findings, with the worker on which they were made."""
         for finding in findings:
             yield replace(finding, what=f"on {answer.by}: {finding.what}") if answer.by else finding
 
-    def _judgements(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
+    def _findings_of(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
             yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":
@@ -317,7 +316,7 @@ class LoadCheck(Check):
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What is loaded."""
+    """The kernel that is loaded."""
 
     output: Output
     variant: Variant
@@ -334,13 +333,13 @@ class _Kernel:
 
     @property
     def arguments(self) -> tuple[str | Path, ...]:
-        """As `load_probe.py` takes them."""
+        """The arguments of `load_probe.py`."""
         variant, backend, modules = self.general
         return (self.output.root, variant, backend, self.metadata.id, modules)
 
     @property
     def general(self) -> tuple[str, str, str]:
-        """What decides whether a variant of any kernel fits an interpreter."""
+        """The facts that decide whether a variant of any kernel fits an interpreter."""
         modules = (self.framework.runtime_module, *(module for module, _ in self.needs))
         backend = BACKENDS.get(self.metadata.backend).probe_facts()
         return str(self.variant), json.dumps(backend), ",".join(modules)

@@ -1,14 +1,10 @@
 """Every op of the Python files is registered under the kernel's own namespace.
 
-Reads decorators and direct calls of Torch's functions that register ops, on the source tree before
-a build as well as on a built variant. A name that is written there with another namespace is an
-error, and so is a decorator that Hugging Face's builder refuses: one of the top level without
-`add_op_namespace_prefix`. Names that come from elsewhere are left to the check `load`: it compares
-Torch's registrations before and after the kernel is imported, and reports what the kernel
-registered outside its namespace as findings of this check. The same goes for C++.
-
-Bodies of `if TYPE_CHECKING:` are not read, nor an `except` around `from ._ops import ops`, which
-cannot fail.
+The check reads decorators and direct calls of Torch's functions that register ops. A name with
+another namespace is an error, and so is a decorator of the top level without
+`add_op_namespace_prefix`, which Hugging Face's builder refuses. The check `load` finds all other
+registrations outside the namespace, those of C++ included, and reports them as findings of `ops`.
+Bodies of `if TYPE_CHECKING:` are not read.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ _STARS = {
     "torch.library": (*REGISTRARS, "Library"),
     **dict.fromkeys(("._ops", ".._ops", "..._ops"), (*_PREFIXES, "ops")),
 }
-"""What `from module import *` brings of interest."""
+"""The names that `from module import *` brings and that matter here."""
 _MOST_ALIASES = 10
 
 

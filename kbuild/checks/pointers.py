@@ -54,7 +54,7 @@ def _temporary(tokens: Sequence[CxxToken], at: int) -> str:
 
 
 def _opening(texts: Sequence[str], closing: int, signs: str = "()") -> int:
-    """Where the sign at a place was opened; -1 where it is not seen."""
+    """The index where the sign at a place was opened; -1 where it is not seen."""
     depth = 0
     for at in range(closing, -1, -1):
         depth += (texts[at] == signs[1]) - (texts[at] == signs[0])
@@ -64,7 +64,7 @@ def _opening(texts: Sequence[str], closing: int, signs: str = "()") -> int:
 
 
 def _chain_start(texts: Sequence[str], name: int) -> int:
-    """Where `ns::f(x)` or `x.f(y)` begins that is called by the name at a place."""
+    """The start of `ns::f(x)` or `x.f(y)`, called by the name at a place."""
     at = name
     while at >= 2 and texts[at - 1] in ("::", ".", "->"):  # noqa: PLR2004 - a sign and a name
         if not (texts[at - 2] == ")" or texts[at - 2].isidentifier()):
@@ -76,7 +76,7 @@ def _chain_start(texts: Sequence[str], name: int) -> int:
 
 
 def _pointer_end(tokens: Sequence[CxxToken], at: int) -> int:
-    """Behind `data_ptr<float>()`."""
+    """The index behind `data_ptr<float>()`."""
     opening = at + 1
     if opening < len(tokens) and tokens[opening].text == "<":
         opening = closing_sign(tokens, opening, "<>") + 1

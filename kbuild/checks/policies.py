@@ -1,4 +1,4 @@
-"""What a library may ask of the system and of Torch: policies, limits and Torch's exports.
+"""Requirements of a library on the system and on Torch: policies, limits and Torch's exports.
 
 The data is in `kbuild/checks/data`; `scripts/refresh_torch_exports.py` and
 `scripts/manylinux_symbols.py` refresh it.
@@ -74,7 +74,7 @@ def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a family of Linux systems provides: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
+    """A family of Linux systems: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
 
     name: str
     aliases: tuple[str, ...]
@@ -191,7 +191,7 @@ class CheckLimits:
             object.__setattr__(self, "manylinux", find_policy(self.manylinux).name)
 
     def filled(self, variant: Variant | None) -> CheckLimits:
-        """With every limit that nobody chose as the variant's name promises it."""
+        """The limits, with those that nobody chose as the variant's name promises them."""
         stable = variant is not None and variant.framework == "torch-stable-abi"
         promised = variant.framework_version if variant and stable else None
         backend = variant.backend if variant else ""
@@ -211,12 +211,12 @@ _MORE, _PAYLOAD, _STEP = 0x80, 0x7F, 7
 
 
 def symbol_digest(name: str) -> int:
-    """What is kept of a name."""
+    """The part of a name's digest that is stored."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:_BYTES], "big")
 
 
 def is_exported_by_torch(name: str, variant: Variant) -> bool | None:
-    """Whether the Torch that a variant loads under exports a symbol.
+    """True when the Torch that a variant loads under exports a symbol.
 
     Every release that it loads under has to. None: the data cannot tell, because it lacks the
     release, the system, or a library of the backend.

@@ -30,7 +30,7 @@ BUBBLEWRAP = "bwrap"
 _SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "dxg", "accel")
 _HIDDEN_FOLDERS = ("/home", "/root", "/tmp", "/var/tmp", "/run")  # noqa: S108 - hidden, not used
 _DRIVERS = ("/run/opengl-driver", "/run/opengl-driver-32", "/run/current-system", "/run/nvidia")
-"""Where NixOS and containers keep drivers."""
+"""Folders of drivers on NixOS and in containers."""
 _SYSTEM_FOLDERS = frozenset(
     {"usr", "bin", "sbin", "lib", "lib64", "etc", "nix", "proc", "sys", "dev"}
 )
@@ -43,7 +43,7 @@ _PASSED_PATTERN = re.compile(
     r"|PATH|LANG|LANGUAGE|TZ|GLIBC_TUNABLES|CONDA_PREFIX|VIRTUAL_ENV|PYTHONPATH|PYTHONHOME"
     r"|PYTHONNOUSERSITE|SYSTEMROOT|WINDIR|COMSPEC|PATHEXT"
 )
-"""What the loader, Python, frameworks and device runtimes listen to."""
+"""Variables that the loader, Python, frameworks and device runtimes read."""
 _SECRET_PATTERN = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PROXY")
 _FIXED_VARIABLES = {
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -77,7 +77,7 @@ def probe_environment(private: Path) -> dict[str, str]:
 
 
 def _user_base() -> str:
-    """Where the user's own packages are; they belong to the interpreter, the home does not."""
+    """The folder of the user's own packages, which belong to the interpreter; the home does not."""
     return os.environ.get("PYTHONUSERBASE") or str(Path.home() / ".local")
 
 
@@ -91,7 +91,7 @@ def bubblewrap_program() -> Path | None:
 def sandbox_command(
     bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
 ) -> tuple[str, ...]:
-    """What goes before the command of a probe."""
+    """The command in front of a probe's own."""
     readable = (*needed, *_of_interpreter(python), *_paths_in_variables(passed_variables()))
     # Folders in whose place there is an empty one; real paths, none below another.
     homes = (str(Path.home()), _account_home(), temporary_base())
@@ -144,7 +144,7 @@ def _devices() -> Iterator[str]:
 
 
 def _paths_in_variables(variables: Mapping[str, str]) -> Iterator[Path]:
-    """What variables that a probe gets lead to; of the user's packages, their part is chosen."""
+    """The paths in variables that a probe gets; of the user's packages, only their part."""
     for value in (value for name, value in variables.items() if name != "PYTHONUSERBASE"):
         yield from (path for path in map(Path, value.split(os.pathsep)) if path.is_absolute())
 
@@ -191,7 +191,7 @@ def _base_prefixes(program: Path) -> Iterator[Path]:
 
 
 def _linked_packages(packages: Path) -> Iterator[Path]:
-    """Where `.pth` files and editable installs lead."""
+    """The folders that `.pth` files and editable installs lead to."""
     for file in packages.glob("*.pth"):
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
         yield from (path for line in lines if (path := Path(line.strip())).is_absolute())
@@ -206,13 +206,13 @@ def _linked_packages(packages: Path) -> Iterator[Path]:
 
 _SHOWN_LINES = 6
 _WATCHDOG = "Timeout ("
-"""How faulthandler begins what it says of a process that it ends."""
+"""The start of faulthandler's report on a process that it ends."""
 _RESERVED_KEYS = ("state", "reason", "files", "unread")
 _START_PROGRAM = "start.py"
 _TIMEOUT_S = 400
-"""For how long a probe may say nothing: it gives up by itself before that."""
+"""Seconds for which a probe may print nothing: it gives up by itself before that."""
 _GRACE_S = 1.0
-"""For what a process said before it ended."""
+"""Seconds to read what a process printed before it ended."""
 _MAX_ANSWER_BYTES = 64 << 20
 """Bytes that an answer may have; a probe's are thousands."""
 PROBES_PACKAGE = "kbuild.checks.probes"
@@ -229,9 +229,9 @@ class ProbeAnswer:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the probe says."""
     doing: str = ""
-    """What it had begun when the process ended."""
+    """The step during which the process ended."""
     returncode: int = 0
-    """How the process ended; a negative number is a signal, by which it was ended."""
+    """The exit status; a negative number is the signal that ended the process."""
     files: tuple[str, ...] = ()
     """Whatever decided it beside the arguments; empty when another answer may come any time."""
     unread: bool = False
@@ -258,18 +258,18 @@ def run_probe(
             runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *texts)
         )
         bwrap = bubblewrap_program()
-        heard = None
+        process_output = None
         if bwrap is not None and bwrap not in _BROKEN_SANDBOXES:
             needed = (programs.resolve(), *own)
-            heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
-            if not heard.started:  # nothing of what is asked about has run
-                output = heard.done.output
+            process_output = call.perform(python, sandbox_command(bwrap, python, private, needed))
+            if not process_output.started:  # nothing of what is asked about has run
+                output = process_output.done.output
                 if output.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in output:
                     _BROKEN_SANDBOXES.add(bwrap)
-                heard = None
-        sandboxed = heard is not None
-        heard = heard or call.perform(python)
-        answer = replace(_answer_of(heard), sandboxed=sandboxed)
+                process_output = None
+        sandboxed = process_output is not None
+        process_output = process_output or call.perform(python)
+        answer = replace(_answer_of(process_output), sandboxed=sandboxed)
         outside = (str(path) for path in (*own, programs.resolve(), programs, private))
         # The paths that are neither one of these nor below one.
         within = tuple(f"{path}{os.sep}" for path in outside)
@@ -289,16 +289,16 @@ _BROKEN_SANDBOXES: set[Path] = set()
 
 @dataclass(frozen=True)
 class _ProbeOutput:
-    """What came of one process."""
+    """The results of one process."""
 
     done: ProcessResult
     secret: str
     lines: Sequence[bytes]
-    """What came through the pipe, see `probes/start.py`."""
+    """The lines from the pipe, see `probes/start.py`."""
 
     @property
     def own(self) -> dict[str, Any]:
-        """What the starter said."""
+        """The starter's own message."""
         document: dict[str, Any] = {}
         for line in self.lines:
             if line.startswith(b"="):
@@ -310,8 +310,8 @@ class _ProbeOutput:
         """False when the starter did not even begin."""
         return "started" in self.own
 
-    def said(self) -> list[dict[str, Any]] | None:
-        """What the probe said; None when another has spoken in its place."""
+    def answers(self) -> list[dict[str, Any]] | None:
+        """The probe's answers; None when another process has written in its place."""
         key = self.secret.encode() + b" "
         lines = [line[1:] for line in self.lines if line.startswith(b">")]
         if not all(line.startswith(key) for line in lines):
@@ -357,10 +357,10 @@ def _read_pipe(source: int, data: bytearray) -> None:
             data += block
 
 
-def _answer_of(heard: _ProbeOutput) -> ProbeAnswer:
-    done, own = heard.done, heard.own
+def _answer_of(process_output: _ProbeOutput) -> ProbeAnswer:
+    done, own = process_output.done, process_output.own
     returncode = int(own.get("ended", done.returncode))
-    documents = heard.said()
+    documents = process_output.answers()
     if documents is None:
         reason = "something other than kbuild's probe wrote to the pipe for its answer"
         return ProbeAnswer(

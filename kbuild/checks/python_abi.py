@@ -72,7 +72,7 @@ def _claims(names: LibrarySymbols, output: Output) -> bool:
 
 
 def fault_of(name: str, floor: Version) -> str | None:
-    """Why a symbol of CPython is outside the stable ABI; None when it is not."""
+    """The reason that a symbol of CPython is outside the stable ABI; None when it is not."""
     added = stable_since(name)
     if added is None:
         return "is not in CPython's stable ABI"

@@ -21,14 +21,14 @@ from kbuild.checks.libraries import metadata_of
 from kbuild.system.errors import DamagedFileError, UsageError
 
 State = Literal["ok", "note", "warn", "fail", "-"]
-"""Of a check, or of a group of them; `-` when nothing applied."""
+"""The state of a check, or of a group of them; `-` when nothing applied."""
 STATES_BY_SEVERITY: tuple[State, ...] = ("fail", "warn", "note", "ok", "-")
 _STATE_OF: Mapping[str, State] = {"error": "fail", "warning": "warn", "info": "note"}
 
 
 @dataclass(frozen=True)
 class CheckSelection:
-    """Which checks somebody wants; empty fields want all."""
+    """The wanted checks; empty fields want all."""
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class CheckSelection:
         return (not self.only or name in self.only) and name not in self.skip
 
     def checks(self) -> tuple[Check, ...]:
-        """Those checks of outputs, plug-ins included, in name order."""
+        """The selected checks of outputs, plug-ins included, in name order."""
         return tuple(
             check
             for check in CHECKS.load(plugins=True)
@@ -71,14 +71,14 @@ class CheckSelection:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the checks say of one output."""
+    """The findings and facts of all checks about one output."""
 
     output: Output
     states: Mapping[str, State]
-    """By check, for those that were asked."""
+    """States by check, for those that were asked."""
     findings: tuple[Finding, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What checks measured, by check."""
+    """Measurements by check."""
 
     @property
     def name(self) -> str:

@@ -1,11 +1,9 @@
 """Ops of Torch's stable ABI have the types that their schemas promise.
 
-A boxed function reads each argument by its own C++ type, whatever the schema says: `int` in the
-schema and `double` in C++ give a wrong number, and nothing complains. The objects have the types.
-The sources show which op a function is for (`m.impl("f", TORCH_BOX(&f))`), and the op's schema.
-
-Torch itself compares ops without the stable ABI when they are loaded. Functions of TVM-FFI and
-modules of pybind11 have no schemas: both convert each argument to its C++ type, or refuse it.
+A boxed function reads each argument by its own C++ type: `int` in the schema and `double` in C++
+give a wrong number, and nothing complains. The types come from the objects, the schemas from the
+sources (`m.impl("f", TORCH_BOX(&f))`). Torch itself compares ops without the stable ABI when they
+are loaded.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from kbuild.checks.boxed_functions import (
     template_parts,
     widened,
 )
-from kbuild.checks.readers.demangle import can_demangle, demangle
 from kbuild.checks.readers.object_files import function_names, object_files, project_of, source_of
+from kbuild.checks.readers.symbols import can_demangle, demangle
 from kbuild.ops.schema.model import Schema, Type
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.sources.cxx import (
@@ -60,7 +58,7 @@ class Implementation(NamedTuple):
     line: int
     op: str
     function: str
-    """As it is written; empty where it is not boxed by Torch's macro."""
+    """Text of the function; empty where it is not boxed by Torch's macro."""
 
 
 @CHECKS.add
@@ -79,7 +77,7 @@ class SchemaCheck(Check):
         return is_torch and is_linux and output.object_tree.is_dir()
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """At most one finding for each type, and one for what could not be compared."""
+        """Report at most one finding for each type, and one for what could not be compared."""
         boxed, texts = _read_tree(output.object_tree)
         if not any(boxed.values()) and not any(map(_is_stable, texts.values())):
             return
@@ -189,18 +187,19 @@ def _findings(
     """Findings on the functions that one source implements ops with."""
     compared: set[str] = set()
     unread: list[tuple[int, str]] = []
-    for made in read_implementations(file, text) if functions or _is_stable(text) else ():
-        fitting = [f for f in functions if _is_named(f.name, made.function)]
-        known = definitions.get(made.op, ())
+    for implementation in read_implementations(file, text) if functions or _is_stable(text) else ():
+        fitting = [f for f in functions if _is_named(f.name, implementation.function)]
+        known = definitions.get(implementation.op, ())
         if fitting and known:
             compared.update(function.name for function in fitting)
             # Overloads, and schemas of the same name in another library: one of them is meant.
             yield from min(
-                (_Comparison(made, d, f).findings(text) for d in known for f in fitting), key=len
+                (_Comparison(implementation, d, f).findings(text) for d in known for f in fitting),
+                key=len,
             )
         else:
             compared.update(function.name for function in fitting)
-            unread.append((made.line, f"`{made.op}`"))
+            unread.append((implementation.line, f"`{implementation.op}`"))
     others = [f"`{f.name}`" for f in functions if f.name not in compared]
     for line, names in (
         (min((line for line, _ in unread), default=0), [name for _, name in unread]),
@@ -221,12 +220,12 @@ def _is_named(name: str, written: str) -> bool:
 class _Comparison(NamedTuple):
     """An op's schema, and the function that is boxed for it."""
 
-    made: Implementation
+    implementation: Implementation
     defined: Definition
     function: BoxedFunction
 
     def findings(self, text: str) -> list[Finding]:
-        """What differs."""
+        """The findings on the differences."""
         schema, function = self.defined.schema, self.function
         for kind, promised, there in (
             ("argument", schema.arguments, function.parameters),
@@ -236,17 +235,17 @@ class _Comparison(NamedTuple):
                 verb = "takes" if kind == "argument" else "returns"
                 number = f"{len(promised)} {kind}{'' if len(promised) == 1 else 's'}"
                 what = f"has {number}, but {self._function} {verb} {len(there)}"
-                return [self._finding("error", f"the schema of `{self.made.op}` {what}")]
-        found = [
+                return [self._finding("error", f"the schema of `{self.implementation.op}` {what}")]
+        findings = [
             finding
             for argument, cxx in zip(schema.arguments, function.parameters, strict=True)
             for finding in self._type(f"`{argument.name}`", argument.type, cxx, is_result=False)
         ]
         for index, (result, cxx) in enumerate(zip(schema.returns, function.results, strict=True)):
             name = "the result" if len(schema.returns) == 1 else f"result {index}"
-            found += self._type(name, result.type, cxx, is_result=True)
-        found += self._mutability()
-        return found or [*self._order(text)]
+            findings += self._type(name, result.type, cxx, is_result=True)
+        findings += self._mutability()
+        return findings or [*self._order(text)]
 
     @property
     def _function(self) -> str:
@@ -306,15 +305,15 @@ class _Comparison(NamedTuple):
         if names not in written:
             for other in written:
                 if sorted(other) == sorted(names):
-                    what = f"the schema of `{self.made.op}` has another order of arguments than "
-                    what += f"{self._function}, which takes {', '.join(other)}"
+                    what = f"the schema of `{self.implementation.op}` has another order of "
+                    what += f"arguments than {self._function}, which takes {', '.join(other)}"
                     yield self._finding("error", what, "write both in the same order")
                     return
 
     def _finding(self, severity: Severity, what: str, hint: str = "") -> Finding:
         if not what.startswith("the schema of"):
-            what = f"the schema of `{self.made.op}`: {what}"
-        what += f" (`impl` at {self.made.file}:{self.made.line})"
+            what = f"the schema of `{self.implementation.op}`: {what}"
+        what += f" (`impl` at {self.implementation.file}:{self.implementation.line})"
         where = f"{self.defined.file}:{self.defined.line}"
         return Finding("schema", severity, where, what, hint or "correct the schema, or the C++")
 

@@ -25,7 +25,7 @@ class SizeCheck(Check):
     group = "files"
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """At most one finding on bytes, and one on the number of files."""
+        """Report at most one finding on bytes, and one on the number of files."""
         sizes = sizes_of(output.root)
         limit, total = output.limits.max_size, sum(sizes.values())
         if limit is not None and total > limit:

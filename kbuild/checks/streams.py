@@ -10,9 +10,9 @@ from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries
 
 MARK = b"kbuild: objects launch on the stream of the call"
-"""In every launcher that sets the stream, see `templates/launcher/object_launch.h`."""
+"""Mark of every launcher that sets the stream, see `templates/launcher/object_launch.h`."""
 _DSL = b"nvidia-cutlass-dsl "
-"""What a launcher says of the compiler of its objects; a version follows."""
+"""The entry of a launcher that names the compiler of its objects; a version follows."""
 _LAUNCH = "cudaLaunchKernelExC"
 
 

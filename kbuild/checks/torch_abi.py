@@ -1,8 +1,7 @@
 """A kernel of Torch's stable ABI takes from Torch only what its oldest release has and keeps.
 
-That are the functions of the C shim, with the release that brought each (`data/torch_shims.json`,
-from the `TORCH_VERSION_2_x_0` sections of Torch's headers). Torch's C++ classes change with every
-release; `torch::stable` and `torch::headeronly` are compiled into the kernel.
+These are the functions of the C shim, each since the release in `data/torch_shims.json`. Torch's
+C++ classes change with every release.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from kbuild.checks.readers.object_files import object_symbols
 
 FUNCTION = "__tvm_ffi_"
 _ABOUT = ("__tvm_ffi__metadata_", "__tvm_ffi__doc_", "__tvm_ffi__library")
-"""What describes functions and libraries is none."""
+"""Prefixes of symbols that describe functions and libraries, and are no functions."""
 _DATA = "tvm_ffi_api"
 _RUNTIME = "TVMFFI"
 
@@ -57,12 +57,12 @@ class TvmFfiAbiCheck(LibraryCheck):
         for since, symbols in sorted(newer.items()):
             if since != load_data(_DATA)["oldest"]:
                 users = object_symbols(output.object_tree).users(symbols)
-                what, hint = _words(since, symbols)
+                what, hint = _message(since, symbols)
                 yield Finding(self.name, "warning", names.where, what, hint, tuple(symbols), users)
 
 
-def _words(since: str, names: list[str]) -> tuple[str, str]:
-    """What is wrong, and what to do."""
+def _message(since: str, names: list[str]) -> tuple[str, str]:
+    """The fault and the hint."""
     if not since:
         what = f"{first_names(names)}: not in any TVM-FFI up to {load_data(_DATA)['newest']}"
         return what, "use a function that the headers of a release declare"

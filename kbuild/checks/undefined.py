@@ -1,9 +1,8 @@
 """Whatever a library takes from elsewhere has somebody to give it.
 
-A shared library may be linked with names that nobody defines; the loader finds out, on the user's
-machine. A versioned name is safe: the linker saw its library. The others must be exported by Torch
-(`data/torch_exports.json`, for the releases and systems that it has), or else be of known families
-of Torch, Python or the backend's runtime (`data/symbols.json`).
+A shared library may be linked with names that nobody defines; the loader finds out on the user's
+machine. Names without a version must be exported by Torch (`data/torch_exports.json`), or be of
+known families of Torch, Python or the backend's runtime (`data/symbols.json`).
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from kbuild.checks.policies import (
     matches_any,
     torch_releases_text,
 )
-from kbuild.checks.readers.demangle import demangle
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.object_files import ObjectSymbols, object_symbols
-from kbuild.checks.readers.symbols import is_std_symbol, scope_part
+from kbuild.checks.readers.symbols import demangle, is_std_symbol, scope_part
 from kbuild.project.variant import Variant
 
 _BORROWED_HINT = (

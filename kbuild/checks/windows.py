@@ -35,11 +35,11 @@ class WindowsCheck(LibraryCheck):
         for where, file in pe_libraries(output):
             for library, names in file.imports.items():
                 if not matches_any(library.lower(), (*allowed, *own)):
-                    what, hint = _words(library)
+                    what, hint = _message(library)
                     yield Finding(self.name, "error", where, what, hint, names)
 
 
-def _words(library: str) -> tuple[str, str]:
+def _message(library: str) -> tuple[str, str]:
     python = _PYTHON.fullmatch(library.lower())
     if python is None:
         return (

@@ -58,7 +58,7 @@ verify | Verify the signatures of built variants | signatures:verify
 wheel | Write wheels of built variants, which pip installs
 kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
-cache | Show and prune the cache of this machine, or the shared one
+cache | Show and prune the cache of this machine
 skills | Copy instructions on kernels for coding agents
 completions | Print the completion script for a shell
 Not in the overview:
@@ -106,7 +106,7 @@ ALIASES = {
 
 
 def overview() -> str:
-    """What `kbuild --help` prints."""
+    """The text of `kbuild --help`."""
     lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
     lines += ["Usage: kbuild COMMAND [arguments]"]
     group = ""

@@ -18,7 +18,7 @@ CUDA_MAJORS = ("12", "13")
 
 
 def _exporters() -> dict[str, Exporter]:
-    """Those of the DSLs that have one, by name."""
+    """The exporters of DSLs that have one, by name."""
     from kbuild.ops.language import LANGUAGES
 
     exporters = {language.name: language.exporter() for language in LANGUAGES.load(plugins=True)}
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
         "files",
         nargs="+",
         type=Path,
-        help="the Python source, then those beside it that it imports; link: headers",
+        help="the Python source, then those that it imports; link: headers",
     )
     parser.add_argument(
         "-o",
@@ -63,8 +63,8 @@ def _add_common_options(group: _ArgumentGroup, pins: str) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help="sm_90a, cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several "
-        "(default: the GPUs of this machine)",
+        help="sm_90a, cuda:90:32, hip:gfx942:64, compute_80 for PTX (repeatable; "
+        "default: the GPUs of this machine)",
     )
     group.add_argument(
         "-on", "--out-name", metavar="NAME", help="name of the functions (default: the kernel's)"

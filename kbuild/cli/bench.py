@@ -42,13 +42,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         metavar="TARGET",
-        help="another build to compare with: a project, a folder of variants, a variant, or "
-        "a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
+        help="build to compare with: a project, a folder of variants, a variant, or "
+        "hub:OWNER/KERNEL@REVISION",
     )
     parser.add_argument(
         "--max-slowdown",
         metavar="PERCENT",
-        help="fail if a workload takes so much longer than the other build's, e.g. 5%%",
+        help="fail if a workload is slower than the other build's by more, e.g. 5%%",
     )
     parser.add_argument(
         "-k",
@@ -192,10 +192,10 @@ class _OtherBuild:
     """The build that `--against` names."""
 
     text: str
-    """As the command line wrote it."""
+    """Text of the command line."""
     variants: Sequence[str]
     folder: Path | None
-    """Where the variants are; None for those on the Hub."""
+    """Folder of the variants; None for those on the Hub."""
 
 
 def _find_other_build(text: str, ctx: Services) -> _OtherBuild:
@@ -286,7 +286,7 @@ def _report(
 def _failure(
     results: BenchmarkResults, threshold: float | None, ctx: Services
 ) -> KbuildError | None:
-    """Why the command fails; None when it does not."""
+    """The error that the command ends with; None when it succeeds."""
     problems = list(results.problems())
     if problems:
         listed = "".join(f"\n    {problem}" for problem in problems)

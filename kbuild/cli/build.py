@@ -115,13 +115,13 @@ def _build_with_driver(
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
     from kbuild.system.errors import KbuildError
 
-    may_turn_back = request.asked == AUTO and not request.nix
-    flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
+    may_fall_back = request.asked == AUTO and not request.nix
+    flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_fall_back)
     output = ctx.path(args.output) if args.output else None
     try:
         return NixBuild(project, flake, selection, output, ctx).perform()
     except KbuildError as error:
-        if not (may_turn_back and can_fall_back_to_local(error)):
+        if not (may_fall_back and can_fall_back_to_local(error)):
             raise
         reason = error.message.splitlines()[0].removesuffix(":")
         if isinstance(error, FlakeEvaluationError):

@@ -91,7 +91,7 @@ def _validate(root: Path, cache: Path) -> ConfigCheckResult:
 def _client_problems(
     backends: Sequence[str], allowed: Mapping[str, str], tree: SourceTree
 ) -> Iterator[Problem]:
-    """What the `client` check says of the project's backends, with lines."""
+    """The problems that the `client` check finds in the project's backends, with lines."""
     from kbuild.checks.client import HINT, ClientCheck, unloadable_reason
     from kbuild.project.config.issue import Issue
     from kbuild.project.config.load import locate_issues

@@ -24,21 +24,21 @@ def configure(parser: ArgumentParser) -> None:
         nargs="?",
         default="show",
         choices=("show", "prune"),
-        help="show what the cache holds (default); prune: remove from it what was not used for "
-        "longest",
+        help="show what the cache holds (default); prune: remove what was not used for longest",
     )
     parser.add_argument(
         "--size",
         metavar="SIZE",
-        help="prune: leave at most SIZE of objects and images, and of precompiled headers, such as "
-        "2G (default: KBUILD_CACHE_SIZE, else 5G, and KBUILD_PRECOMPILED_HEADERS, else 3G)",
+        help="prune: keep at most SIZE of objects and images, and of precompiled "
+        "headers, e.g. 2G (default: KBUILD_CACHE_SIZE and "
+        "KBUILD_PRECOMPILED_HEADERS)",
     )
     parser.add_argument(
         "--days",
         type=float,
         default=30.0,
         metavar="N",
-        help="prune: remove toolchains that were not used for N days (default: 30)",
+        help="prune: remove toolchains not used for N days (default: 30)",
     )
     parser.add_argument(
         "-d",

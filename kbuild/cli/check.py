@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
+from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
-from kbuild.cli.check_options import (
-    add_checks,
-    add_load_mode,
-    check_progress,
-    check_selection_of,
-    list_checks,
-    wants_sizes,
-)
 from kbuild.cli.check_report import SourceReport, TargetReport, print_reports
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import (
@@ -26,25 +21,127 @@ from kbuild.cli.variants import (
     add_targets,
     chosen_python,
     open_targets,
-    variant_of,
 )
 from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
 from kbuild.plan.command_options import add_options, read_options
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
+from kbuild.system.progress import report_work_to
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kbuild.checks.base import Output
+    from kbuild.checks.base import Group, Output
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.checks.report import CheckReport, CheckSelection
     from kbuild.plan.selection import Selection
 
 
+_PROGRESS_DELAY_S = 1.0
+"""Seconds."""
+
+
+def add_checks(parser: ArgumentParser) -> None:
+    """Declare `--only`, `--skip`, `--allow`, `--list` and `--strict`."""
+    group = parser.add_argument_group("which checks")
+    group.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="run only this check (repeatable)",
+    )
+    group.add_argument(
+        "--skip", action="append", default=[], metavar="CHECK", help="skip this check (repeatable)"
+    )
+    add_options(group, BuildOptions, "allowed")
+    group.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    group.add_argument("--list", action="store_true", help="list the checks without running them")
+
+
+@contextmanager
+def check_progress(ctx: Services) -> Iterator[None]:
+    """Checks that take longer than a moment say on the terminal what they look at."""
+    steps = count(1)
+    with (
+        ctx.ui.progress("checking", 0, after=_PROGRESS_DELAY_S) as progress,
+        report_work_to(lambda label: progress.update(next(steps), 0, label)),
+    ):
+        yield
+
+
+def add_load_mode(parser: ArgumentParser) -> None:
+    """Declare `--load`, `--no-load`, `--fresh` and `--executor`."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--load",
+        action="store_true",
+        help="also load variants that were built elsewhere, which runs their code",
+    )
+    group.add_argument("--no-load", action="store_true", help="skip checks that run Python")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="load again what has been loaded before",
+    )
+    parser.add_argument(
+        "--executor",
+        metavar="ADDRESS",
+        help="load variants on workers of a cluster that fit them (default: "
+        "KBUILD_EXECUTOR, unless --python is given)",
+    )
+
+
+def wants_sizes(args: Namespace) -> bool:
+    """True when the size of each file is to be shown."""
+    return bool(args.max_size) or "size" in args.only or args.verbose > 0
+
+
+def check_selection_of(
+    args: Namespace, *, groups: tuple[Group, ...] = (), slow: bool, sources: bool = False
+) -> CheckSelection:
+    """The checks that the options ask for.
+
+    Raises:
+        UsageError: a check that there is not, or options that leave none.
+    """
+    from kbuild.checks.report import CheckSelection, validate_check_names
+
+    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
+    if not (args.only or args.skip):
+        return wanted  # without importing the checks: there may be nothing that they look at
+    everything = CheckSelection(groups=groups)
+    extra = tuple(SOURCE_CHECKS) if sources else ()
+    known = (*(check.name for check in everything.checks()), *extra)
+    validate_check_names(args.only, known, "--only")
+    validate_check_names(args.skip, known, "--skip")
+    if not wanted.checks() and not any(wanted.wants(name) for name in extra):
+        raise UsageError("the options leave no check", hint="`--list` lists them")
+    return wanted
+
+
+def list_checks(
+    wanted: CheckSelection, ctx: Services, *, as_json: bool, sources: bool = False
+) -> int:
+    """Print each check with what it proves."""
+    rows: list[tuple[str, str, str]] = [
+        (check.name, check.group, check.summary) for check in wanted.checks()
+    ]
+    if sources:
+        rows += [(n, "source", text) for n, text in SOURCE_CHECKS.items() if wanted.wants(n)]
+    if as_json:
+        keys = ("check", "group", "summary")
+        ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        cells = [(check, group, summary.replace("`", "")) for check, group, summary in rows]
+        ctx.ui.table(("check", "group", "what it proves"), cells)
+    return 0
+
+
 @dataclass(frozen=True)
 class CheckSettings:
-    """What every output of one command is held against."""
+    """Settings of one command for all outputs."""
 
     wanted: CheckSelection
     limits: CheckLimits
@@ -52,7 +149,7 @@ class CheckSettings:
     portable: bool = False
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
     memory: ProbeCache | None = None
-    """What was loaded before; None where nothing is loaded."""
+    """Answers of earlier loads; None where nothing is loaded."""
     loads_foreign: bool = False
     """True for `--load`."""
 
@@ -109,7 +206,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
     limits = _limits_for(target, terms)
     if target.kind == "library":
         folder = target.path.parent
-        yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
+        yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
         beside = terms.loading.version_beside(folder)
@@ -117,7 +214,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
         known = tree if target.kind == "project" and tree.is_dir() else None
         yield Output(
             folder,
-            variant_of(folder),
+            variant_named(folder.name),
             terms.loading.python,
             asked=limits,
             tree=known,
@@ -130,7 +227,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
 
 
 def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path]:
-    """Those that were not built here; only the cache of what loads knows, and only it is asked."""
+    """Variants that were not built here, by the cache of answers about loading."""
     from kbuild.checks.probe_cache import is_built_here
 
     for folder in folders:
@@ -139,7 +236,7 @@ def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path
 
 
 def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
-    """What is on the Hub is there for everybody: it promises to load everywhere."""
+    """The limits for a target; variants on the Hub promise to load everywhere."""
     if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
         return replace(terms.limits, manylinux=DEFAULT_POLICY)
     return terms.limits
@@ -152,7 +249,7 @@ def configure(parser: ArgumentParser) -> None:
     parts.add_argument(
         "--builds",
         action="store_true",
-        help="check built variants, of which there has to be one, and no sources",
+        help="check built variants, and no sources",
     )
     parts.add_argument(
         "--abi",
@@ -250,8 +347,8 @@ def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -
 
 
 def _is_selected(folder: Path, selection: Selection) -> bool:
-    """Whether a built variant is what `--backend`, `--torch` and `--system` ask for."""
-    variant = variant_of(folder)
+    """True when `--backend`, `--torch` and `--system` select a built variant."""
+    variant = variant_named(folder.name)
     if variant is None:
         return not (selection.backends or selection.torch or selection.systems)
     return (

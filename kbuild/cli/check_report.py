@@ -25,7 +25,7 @@ REPORT_SCHEMA = 2
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What was found in a project's sources."""
+    """Findings on a project's sources."""
 
     project: str
     findings: tuple[Finding, ...] = ()
@@ -46,7 +46,7 @@ class SourceReport:
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What was found about one target."""
+    """Findings on one target."""
 
     target: CheckTarget
     examinations: tuple[CheckReport, ...]
@@ -120,7 +120,7 @@ def _output_noun(outputs: Sequence[CheckReport]) -> str:
 
 
 def _not_loaded_note(outputs: Sequence[CheckReport]) -> str:
-    """What was not run, although it is among what was asked for."""
+    """The note on checks that were asked for and did not run."""
     left = [examination.name for examination in outputs if examination.is_unloaded]
     if not left:
         return ""
@@ -156,7 +156,7 @@ _SEVERITY_LABELS: Mapping[str, tuple[str, Style]] = {
     "warning": ("warning", "yellow"),
     "info": ("note", "cyan"),
 }
-"""In order of severity: what a finding is called, and its colour."""
+"""Label and colour of each severity, in this order."""
 _MAX_NAMED = 3
 _SMALL_SHARE = 0.02
 """A file with less than this share of a variant is not listed by itself."""
@@ -234,7 +234,7 @@ def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _show_findings(answer: TargetReport, ui: Ui) -> None:
-    """By check; what several outputs share is said once."""
+    """Print the findings by check; those that several outputs share are printed once."""
     shared = _outputs_by_finding(answer)
     if not shared:
         return
@@ -257,7 +257,7 @@ def _show_findings(answer: TargetReport, ui: Ui) -> None:
 def _group_findings(
     shown: Sequence[tuple[Finding, list[str]]], ui: Ui
 ) -> Sequence[Repetition[tuple[Finding, list[str]]]]:
-    """What is said of the same outputs and is the same, together; each by itself with `-v`."""
+    """Group findings that are the same for the same outputs; each stays by itself with `-v`."""
     if ui.verbosity > 0:
         return [Repetition(entry, (entry[0].where,)) for entry in shown]
     return grouped(

@@ -20,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bench",
         action="store_true",
-        help="measure the project's benchmarks after tests that pass, and show what changed",
+        help="measure the project's benchmarks after tests that pass",
     )
     add_python(parser, "builds and tests, and has Torch for the device")
     parser.set_defaults(rest=())

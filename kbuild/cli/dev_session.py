@@ -64,9 +64,9 @@ class DevSession:
     """Arguments of pytest."""
     has_bench: bool = False
     _variant: Path | None = None
-    """What the last build led to; None when it failed."""
+    """Variant of the last build; None when it failed."""
     _shown_error: KbuildError | None = None
-    """What the build itself has said."""
+    """Error that the build itself has shown."""
     _ratios: dict[str, float] = field(default_factory=dict)
     """Workload -> its time, by that of its reference if there is one, when it was first measured:
     what slows the whole machine down says nothing about the kernel."""

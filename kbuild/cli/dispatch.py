@@ -1,4 +1,4 @@
-"""From a command line to a command's exit code."""
+"""Runs the command of a command line, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ADVICE = {
     "explain": "`kbuild plan --variant NAME` shows how a variant is built, `kbuild doctor` what is "
     f"missing, and {manual_page('reference/checks.md')} what each check means",
     "why": "`kbuild list-variants --reasons` says which variants cannot be built here, and why",
-    "migrate": "`kbuild check-config --update` rewrites an older build.toml, `kbuild init "
-    f"--from-setup DIR` takes over other packages; see {manual_page('how-to/index.md')}",
+    "migrate": "`kbuild check-config --update` rewrites an older build.toml; "
+    f"{manual_page('how-to/index.md')} lists how to move from other tools",
     "run": "`kbuild test` runs the project's tests; `python example.py` its example",
     "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
     "list": "`kbuild list-variants` lists the project's variants",
@@ -112,7 +112,7 @@ def _find_command(name: str) -> CommandEntry:
 
 
 def _advice_for(name: str) -> str:
-    """What was probably meant by a word in a command's place."""
+    """The command that was probably meant."""
     from kbuild.project.config.issue import closest
 
     if name.lower() in _ADVICE:

@@ -1,4 +1,4 @@
-"""How a command ends that did not succeed: the words on stderr, and the exit code."""
+"""Failures of commands: the message on stderr, and the exit code."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
 
 
 def _silence_stdout() -> None:
-    """What waits to be written goes nowhere, also when Python flushes at exit."""
+    """Discard output that waits to be written, also when Python flushes at exit."""
     with suppress(OSError, ValueError):  # no file behind it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _writable_folders() -> Iterator[Path]:
-    """Where kbuild writes, for an error that does not say where it was."""
+    """The folders that kbuild writes to, for an error that names none."""
     for place in (Path.cwd, lambda: cache_folder(os.environ), lambda: Path(gettempdir())):
         with suppress(OSError, KbuildError):
             yield place()

@@ -23,12 +23,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail if build/CARD.md, or OUTPUT, is not up to date",
+        help="write nothing; fail if build/CARD.md, or OUTPUT, is out of date",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite the file even if it was edited or written by another program",
+        help="overwrite a file that was edited or written by another program",
     )
     add_json(parser)
 
@@ -72,7 +72,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 
 def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) -> int:
-    """Whether the card can be filled, and the file is what it would be."""
+    """Check that the card can be filled, and that the file is up to date."""
     from kbuild.publish.card.fill import is_current, read_card
     from kbuild.publish.card.markdown import remove_digest_line
     from kbuild.publish.card.refresh import make_project_card

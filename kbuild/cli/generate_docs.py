@@ -6,8 +6,10 @@ The command pages are made from the argument parsers, the checks page from the r
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ class ArgumentDescription:
     flags: tuple[str, ...]
     """`-q`, `--quiet`; empty for positional arguments."""
     metavar: str
-    """How its value is written; empty for switches."""
+    """Placeholder of its value; empty for switches."""
     help: str
     choices: tuple[str, ...] = ()
     required: bool = False
@@ -40,7 +42,7 @@ class ArgumentDescription:
 
     @property
     def written(self) -> str:
-        """As a usage line writes it: `KERNEL_DIR`, `-j, --jobs N`."""
+        """The argument in a usage line: `KERNEL_DIR`, `-j, --jobs N`."""
         value = f"{self.metavar}{'...' if self.several else ''}"
         return f"{', '.join(self.flags)} {value}".strip()
 
@@ -112,9 +114,12 @@ _COMMANDS_INTRODUCTION = """\
 a result takes `--json`; a failure is then `{"error": {...}}` on stdout as well. The exit codes are
 in [exit-codes.md](exit-codes.md).
 
-`KERNEL_DIR` is the folder that holds `build.toml`; without it, the current folder. Relative paths
-start at the current folder.
+`KERNEL_DIR` is the folder that holds `build.toml`. Relative paths start at the current folder.
 """
+_SHARED_BY = 3
+"""How many commands must have an argument before it is explained once for all of them."""
+_LARGE = 10
+"""How many arguments a command must have before another one refers to it for all of them."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -149,21 +154,50 @@ def execute(args: Namespace, ctx: Services) -> int:
 def commands_markdown() -> str:
     """The whole page."""
     descriptions = [describe_command(command) for command in all_commands()]
+    contained = {one.command.name: contained_in(one, descriptions) for one in descriptions}
+    common = {argument.name for argument in common_options(descriptions[0])}
+    uses = Counter(
+        argument
+        for one in descriptions
+        if not contained[one.command.name]
+        for argument in one.arguments
+        if argument.name not in common
+    )
+    shared = [argument for argument, count in uses.items() if count >= _SHARED_BY]
     parts = [
         _COMMANDS_INTRODUCTION,
         "## Options of every command\n",
         _arguments_table(common_options(descriptions[0])),
+        "## Shared arguments\n\nThe commands below name those that they take.\n",
+        _arguments_table(shared),
     ]
     group = ""
     for description in descriptions:
         if description.command.group != group:
             group = description.command.group
             parts.append(f"\n## {group}\n")
-        parts.append("\n".join(_command_section(description)))
+        others = contained[description.command.name]
+        parts.append("\n".join(_command_section(description, shared, others)))
     return "\n".join(parts)
 
 
-def _command_section(description: CommandDescription) -> Iterator[str]:
+def contained_in(
+    description: CommandDescription, descriptions: Iterable[CommandDescription]
+) -> list[CommandDescription]:
+    """The large commands all of whose arguments this command takes as well."""
+    own = set(description.options)
+    return [
+        other
+        for other in descriptions
+        if other is not description and len(other.options) > _LARGE and own >= set(other.options)
+    ]
+
+
+def _command_section(
+    description: CommandDescription,
+    shared: Iterable[ArgumentDescription],
+    others: Iterable[CommandDescription],
+) -> Iterator[str]:
     command = description.command
     yield f"### {command.name}\n"
     yield f"{command.summary}.\n"
@@ -172,17 +206,29 @@ def _command_section(description: CommandDescription) -> Iterator[str]:
         yield f"{description.epilog}\n"
     common = {argument.name for argument in common_options(description)}
     own = [argument for argument in description.arguments if argument.name not in common]
-    if own:
-        yield _arguments_table(own)
+    if others:
+        links = " and of ".join(f"[{one.command.name}](#{one.command.name})" for one in others)
+        yield f"It has all options of {links}.\n"
+        contained = {argument for other in others for argument in other.options}
+        own = [argument for argument in own if argument not in contained]
+    names = [a.flags[-1] if a.flags else a.metavar for a in own if a in shared]
+    if names:
+        yield f"[Shared](#shared-arguments): {', '.join(f'`{name}`' for name in names)}.\n"
+    rest = [argument for argument in own if argument not in shared]
+    if rest:
+        yield _arguments_table(rest)
 
 
 def _arguments_table(arguments: Iterable[ArgumentDescription]) -> str:
-    rows = [f"| `{argument.written}` | {_escape_pipes(argument)} |" for argument in arguments]
+    rows = [f"| `{argument.written}` | {_escape_markup(argument)} |" for argument in arguments]
     return "\n".join(("| argument | meaning |", "|---|---|", *rows, ""))
 
 
-def _escape_pipes(argument: ArgumentDescription) -> str:
-    return argument.help.replace("%%", "%").replace("|", "\\|")
+def _escape_markup(argument: ArgumentDescription) -> str:
+    """The help as Markdown: outside of code, no character of it is markup."""
+    parts = argument.help.replace("%%", "%").replace("|", "\\|").split("`")
+    parts[::2] = [re.sub(r"([*<])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 _CHECKS_INTRODUCTION = """\
@@ -191,41 +237,28 @@ _CHECKS_INTRODUCTION = """\
 # Checks
 
 `kbuild check` runs these checks on a variant, and with `--abi` only those for libraries. A build
-runs all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip`
-take them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows how to use
-them.
+runs all of them before it puts a variant in place. [Check a kernel that somebody else
+built](../how-to/check-a-kernel.md) shows how to use them.
 
-A finding is an *error* (a check failed; exit code 6), a *warning* (an error with `--strict`) or a
-*note* (something that could not be tried here, or is worth knowing; `-v` shows it). Equal findings
-are listed once, with a count and the first places; `-v` and `--json` list each.
-
-A check reports an error only where it can show a failure: an op outside the kernel's namespace, an
-import that fails whenever the kernel is loaded, a symbol that no library defines. What it cannot
-follow is a warning.
+A finding is an *error* (exit code 6), a *warning* (an error with `--strict`) or a *note*, which
+`-v` shows. A check reports an error only where it can show a failure; the rest are warnings. Equal
+findings are listed once, with a count; `-v` and `--json` list each.
 
 ## Overrule a check
 
-The author of a kernel can overrule a check by its name:
-
-```sh
-kbuild build --allow ops          # for one build; also build-and-upload, check, ...
-```
-
-To overrule it for a project, write a reason into `kbuild.toml` beside `build.toml`:
+For one build: `kbuild build --allow ops`. For a project, write a reason into `kbuild.toml` beside
+`build.toml`:
 
 ```toml
 [allow]
 ops = "the names come from a table that is made while the package is imported"
 ```
 
-The check still runs, and its errors become warnings with the reason. The variant's `metadata.json`
-(`provenance.kernel-builder.overruled`, which the client ignores), the card and the provenance list
-the overruled checks that found errors. `upload`, and a build that finds the variant up to date,
-repeat them. `kbuild check` reads the project's `kbuild.toml`, and never believes a variant. A build
-without the option or the entry does not treat such a variant as up to date: it checks again and
-fails.
+The check still runs, and its errors become warnings with the reason. `metadata.json`
+(`provenance.kernel-builder.overruled`), the card and the provenance list it, and so does an upload.
+`kbuild check` of somebody else's variant reports the error all the same.
 
-{protecting} protect users of a kernel. Nobody can overrule them, nor signatures, digests and the
+Nobody can overrule {protecting}, which protect users of a kernel, nor signatures, digests and the
 limits of archives.
 """
 _CHECK_GROUPS = {

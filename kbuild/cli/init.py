@@ -21,7 +21,7 @@ ALL_BACKENDS = "all"
 _NOARCH = "torch-noarch"
 _README = "README.md"
 _LICENCE = "Apache-2.0"
-"""Of new kernels, unless another is given."""
+"""Licence of new kernels, unless another is given."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -42,14 +42,14 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        help="backends, or `all` that it can be compiled for (default: cpu cuda, on macOS cpu "
-        "metal; those of the --language)",
+        help="backends, or `all` (default: cpu cuda, on macOS cpu metal; those of the --language)",
     )
     parser.add_argument(
         "--framework",
         choices=FRAMEWORKS.names(),
-        help="bind to Torch, to the stable ABI that all later releases have, or to TVM-FFI for "
-        "arrays of any framework; or compile nothing (default: torch, in a DSL torch-stable-abi)",
+        help="torch, torch-stable-abi (one build for all later releases), tvm-ffi "
+        "(arrays of any framework), or torch-noarch (compile nothing); default: "
+        "torch, in a DSL torch-stable-abi",
     )
     parser.add_argument(
         "--noarch",
@@ -186,7 +186,7 @@ def _language(args: Namespace) -> str:
 
 
 def _resolve_framework(args: Namespace, language: str) -> Framework:
-    """What the kernel is bound to.
+    """The framework that the kernel is bound to.
 
     Raises:
         UsageError: it does not go with the language, or with `--noarch`.
@@ -246,7 +246,7 @@ def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _supported_backends(framework: Framework) -> tuple[str, ...]:
-    """What there are C++ sources and the like for; a Python-only kernel is for those as well."""
+    """Backends with templates of C++ sources; a Python-only kernel is for them as well."""
     from kbuild.backends import BACKENDS
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template

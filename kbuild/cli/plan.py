@@ -41,14 +41,11 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
-    from kbuild.pipeline.toolchains import (
-        open_torch_wheels,
-        toolchain_source,
-        validate_wheels_are_used,
-    )
+    from kbuild.pipeline.toolchains import find_toolchains
     from kbuild.plan.project import open_project
     from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
+    from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
@@ -61,9 +58,9 @@ def execute(args: Namespace, ctx: Services) -> int:
     if not args.no_toolchain:
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         validate_wheels_are_used(wheels, plans)
-        tools = toolchain_source(options, ctx, wheels)
+        tools = find_toolchains(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
-        refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+        refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     for message in _image_warnings(plans, project.root):
         ctx.ui.warn(message)
     if args.json:
@@ -78,7 +75,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _print_table(
     plans: Sequence[VariantPlan], refusals: Mapping[str, str | None], ctx: Services
 ) -> None:
-    """What can be built here in a row each, and below why the others cannot."""
+    """Print a row for each variant that can be built here, and why the others cannot."""
     from kbuild.plan.selection import reason_lines
 
     rows = [
@@ -165,7 +162,7 @@ def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]
     for kernel in kernels.values():
         planned = planned_units(kernel, root)
         units = [unit for of_op in planned.values() for unit in of_op or ()]
-        messages[image_count_warning(kernel.name, kernel.reading.ops, units)] = None
+        messages[image_count_warning(kernel.name, kernel.section.ops, units)] = None
     return tuple(filter(None, messages))
 
 
@@ -226,14 +223,15 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     choices = (environment_variants if args.arch else select_variants)(project, selection)
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
-        from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
+        from kbuild.pipeline.toolchains import find_toolchains
         from kbuild.plan.variant import Planner
         from kbuild.system.sourcetree import SourceTree
+        from kbuild.toolchains.torch_wheel import open_torch_wheels
 
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
-        tools = toolchain_source(options, ctx, wheels)
+        tools = find_toolchains(options, ctx, wheels)
         plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
-        reasons = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+        reasons = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     if args.json:
         ctx.ui.data_json([_variant_json(choice, reasons) for choice in choices])
     elif args.reasons:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HUB = "hub:"
 _FIELDS = ("python", "torch_wheels", "sources", "jobs")
-"""What is taken from `BuildOptions`."""
+"""Options of `BuildOptions` that the command has."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def configure(parser: ArgumentParser) -> None:
         "kernel_dir",
         nargs="?",
         metavar="DIR|hub:ORG/KERNEL@REV",
-        help="project folder (default: the current folder); a kernel on the Hub is "
-        "compared with a build of the current project",
+        help="project folder (default: the current folder), or a kernel on the Hub to "
+        "compare with a build of this project",
     )
     add_variant(parser)
     parser.add_argument(

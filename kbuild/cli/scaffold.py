@@ -36,7 +36,7 @@ _REPOSITORY = _OWNER
 
 @dataclass(frozen=True)
 class Scaffold:
-    """What a new project is called and made for."""
+    """The names and the targets of a new project."""
 
     name: str
     """Kernel name: lower-case words joined by dashes."""
@@ -44,9 +44,9 @@ class Scaffold:
     repo_id: str
     license: str
     backends: tuple[str, ...]
-    """In name order."""
+    """Backends in name order."""
     compiled: tuple[str, ...]
-    """Those of the backends that get compiled sources; empty for a Python-only kernel."""
+    """Backends that get compiled sources; empty for a Python-only kernel."""
     language: str = ""
     """The Python DSL that the kernel is written in; empty for C++ and the like."""
     framework: str = DEFAULT_FRAMEWORK
@@ -87,7 +87,7 @@ class Scaffold:
         return tuple(dict.fromkeys(("every", "common", *layers, *package, *parts)))
 
     def variables(self) -> dict[str, Any]:
-        """What a template may use."""
+        """The variables of templates."""
         from kbuild.project.config.schema import SCHEMA_ID
 
         framework = FRAMEWORKS.get(self.framework)
@@ -157,9 +157,9 @@ def has_template(backend: Backend, framework: Framework, templates: Path) -> boo
 
 
 def language_frameworks(language: Language, templates: Path) -> tuple[str, ...]:
-    """What new projects in a DSL can be bound to: all that is compiled, and where it has a folder.
+    """The frameworks for new projects in a DSL: all that are compiled, and those with a template.
 
-    Such a folder has what starts the kernels of Python-only projects, which nobody compiles.
+    Such a template starts the kernels of Python-only projects, which nobody compiles.
     """
     roots = _template_roots([language], templates)
     return tuple(

@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         action="store_true",
-        help="open a shell in which a built variant can be imported, not one to build in",
+        help="open a shell for a built variant, not one to build in",
     )
     add_options(parser, BuildOptions, "driver")
     parser.add_argument(

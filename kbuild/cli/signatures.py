@@ -56,7 +56,7 @@ def _record_digests(args: Namespace, ctx: Services) -> int:
 
 
 def _warn_of_signatures(changed: Sequence[Path], ctx: Services) -> None:
-    """What was signed is the metadata, which is another now."""
+    """Warn of signatures that belong to older metadata."""
     for folder in changed:
         if (folder / f"{METADATA}.sigstore").is_file():
             ctx.ui.warn(f"{folder.name}: the signature belongs to older metadata; sign it again")
@@ -91,12 +91,12 @@ def add_sigstore_options(parser: ArgumentParser) -> None:
         "--trust-config",
         type=Path,
         metavar="FILE",
-        help="use another instance, described by a sigstore ClientTrustConfig (JSON)",
+        help="use another instance: a sigstore ClientTrustConfig (JSON)",
     )
 
 
 def sigstore_of(args: Namespace, ctx: Services, *, offline: bool = False) -> SigstoreInstance:
-    """What the options say."""
+    """The instance of Sigstore that the options name."""
     from kbuild.publish.signing.sign import SigstoreInstance
 
     file = ctx.path(args.trust_config) if args.trust_config else None
@@ -110,12 +110,12 @@ def configure_sign(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hash",
         action="store_true",
-        help="record in each variant the digest of its files, and sign nothing",
+        help="record the digest of each variant's files, and sign nothing",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --hash: compare with the recorded digest without writing",
+        help="with --hash: compare with the recorded digest, and write nothing",
     )
     parser.add_argument(
         "--identity-token",
@@ -190,7 +190,7 @@ def configure_verify(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="do not fetch keys: use those fetched last, else those of the library",
+        help="fetch no keys: use those fetched last, else those of the library",
     )
     add_json(parser)
     parser.epilog = "Nothing in a variant is loaded or run."

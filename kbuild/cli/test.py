@@ -19,7 +19,6 @@ from kbuild.cli.variants import (
     add_variant,
     chosen_facts,
     find_variants,
-    variant_of,
 )
 from kbuild.pipeline.testing import (
     ALL_SKIPPED,
@@ -34,6 +33,7 @@ from kbuild.pipeline.testing import (
     join_junit,
     parse_junit,
 )
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.services import Services
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAX_FAILURES_SHOWN = 20
 Refusals = Mapping[str, Sequence[str]]
-"""By variant: why each worker did not test it."""
+"""By variant, the reason of each worker not to test it."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -57,8 +57,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--torch",
         metavar="VERSIONS",
-        help="test with each of these Torch versions, in a virtual environment that kbuild makes "
-        "once with pip: e.g. 2.11,2.13, or oldest,newest of those that the built variants support",
+        help="test with each of these Torch versions, in an environment that kbuild "
+        "makes once: e.g. 2.11,2.13, or oldest,newest of those that the variants "
+        "support",
     )
     parser.add_argument(
         "--marked",
@@ -73,8 +74,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--executor",
         metavar="ADDRESS",
-        help="test every built variant on another machine whose Python, Torch and GPU fit it "
-        "(default: KBUILD_EXECUTOR, unless --python or --torch is given)",
+        help="test variants on workers of a cluster that fit them (default: "
+        "KBUILD_EXECUTOR, unless --python or --torch is given)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"
@@ -94,6 +95,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.pipeline.executors import executor_address, find_executor
     from kbuild.plan.project import open_project
 
+    _validate_combination(args)
     project = open_project(ctx.folder(args.kernel_dir))
     folders = find_variants(project.root, args.variant)
     hub = project.file.general.hub
@@ -102,16 +104,9 @@ def execute(args: Namespace, ctx: Services) -> int:
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
     junit = ctx.path(args.junit) if args.junit else None
-    if args.torch is not None and (args.python or args.executor):
-        other = "--python" if args.python else "--executor"
-        hint = "it makes environments of its own, on this machine"
-        raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
     if args.torch is not None:
         run = _TestRun(project, tests, folders, {})
         return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
-    if args.executor and args.python:
-        hint = "leave one out: other machines have interpreters of their own"
-        raise UsageError("--python names a program of this machine", hint=hint)
     address = executor_address("" if args.python and args.executor is None else args.executor)
     if address:
         executor, where = find_executor(address)
@@ -124,7 +119,23 @@ def execute(args: Namespace, ctx: Services) -> int:
             f"--variant matches several variants: {names}",
             hint="tests run against one variant; --executor tests all",
         )
-    asked = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
+    run = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
+    return _test_here(run, junit, args, ctx)
+
+
+def _validate_combination(args: Namespace) -> None:
+    if args.torch is not None and (args.python or args.executor):
+        other = "--python" if args.python else "--executor"
+        hint = "it makes environments of its own, on this machine"
+        raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
+    if args.executor and args.python:
+        hint = "leave one out: other machines have interpreters of their own"
+        raise UsageError("--python names a program of this machine", hint=hint)
+
+
+def _test_here(asked: _TestRun, junit: Path | None, args: Namespace, ctx: Services) -> int:
+    """Run the tests against the one variant that fits this machine."""
+    folders = asked.folders
     _require_framework(asked)
     variant = folders[0] if len(folders) == 1 else _loaded_variant(asked, ctx)
     done, report = _run_pytest(asked, variant, ctx, listen=ctx.ui.say, has_suite=junit is not None)
@@ -149,7 +160,7 @@ def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[Test
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     asked.tests.folder(asked.project.root)
-    variants = {name: path for path in asked.folders if (name := variant_of(path))}
+    variants = {name: path for path in asked.folders if (name := variant_named(path.name))}
     environments = read_environments(versions, asked.project, variants, ctx.runner)
     installer = WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
     with installer.store.in_use():
@@ -228,14 +239,14 @@ def _error_of(reports: Sequence[TestReport], refusals: Refusals) -> KbuildError 
 
 @dataclass(frozen=True)
 class _TestRun:
-    """What is run here."""
+    """The tests that run here."""
 
     project: Project
     tests: ProjectTests
     folders: tuple[Path, ...]
     """The variant that was chosen, or all that are there."""
     facts: Facts
-    """Of the interpreter."""
+    """Facts of the interpreter."""
 
     @property
     def python(self) -> Path:
@@ -251,7 +262,7 @@ def _require_framework(asked: _TestRun) -> None:
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.toolchains.host import install_command
 
-    variants = filter(None, map(variant_of, asked.folders))
+    variants = filter(None, (variant_named(folder.name) for folder in asked.folders))
     frameworks = [FRAMEWORKS.get(variant.framework) for variant in variants]
     needed = {one.runtime_module: one.runtime_package for one in frameworks if one.compiled}
     lacking = [package for module, package in needed.items() if not asked.facts[module]]

@@ -28,22 +28,21 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=ACTIONS,
-        help="list what is pinned and installed; install releases; remove unused ones; "
-        "check every installed file; pin what the package index has now",
+        help="list releases; install them; prune unused ones; verify every installed "
+        "file; lock: pin the newest releases",
     )
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14, tvm-ffi-0.1, debian-nvcc "
-        "(default: what a plain build needs); "
-        "verify: installed entries (default: all)",
+        help="install: e.g. cuda-13.0, torch-2.14, tvm-ffi-0.1, debian-nvcc (default: "
+        "what a plain build needs); verify: entries (default: all)",
     )
     parser.add_argument(
         "--days",
         type=float,
         default=UNUSED_DAYS,
         metavar="N",
-        help="prune: remove what has not been used for N days (default: 30)",
+        help="prune: remove what was not used for N days (default: 30)",
     )
     parser.add_argument("--all", action="store_true", help="prune: remove everything")
     parser.add_argument(
@@ -101,7 +100,7 @@ def _list(args: Namespace, ctx: Services) -> int:
 
 
 def _install_releases(args: Namespace, ctx: Services) -> int:
-    from kbuild.pipeline.toolchains import open_torch_wheels
+    from kbuild.toolchains.torch_wheel import open_torch_wheels
 
     installer = _installer(args, ctx)
     wheels = open_torch_wheels(map(ctx.path, args.torch_wheel), ctx.cache, ctx.runner)
@@ -205,7 +204,7 @@ def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
 
 
 def _default_names(lock: ToolchainLock) -> list[str]:
-    """What the default variants of this system need and the lock has."""
+    """The releases that the default variants of this system need and the lock has."""
     from kbuild.project.matrix import matrix_entries
     from kbuild.project.variant import host_system
 

@@ -28,8 +28,8 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DEVICE",
-        help="where to measure: cuda:1, WORKER/cuda:1, a model's name such as H100, or all; GPUs "
-        "of one model share the work (repeatable; default: the first GPU, with --executor all)",
+        help="where to measure: cuda:1, WORKER/cuda:1, a model such as H100, or all "
+        "(repeatable; default: the first GPU, with --executor all)",
     )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
@@ -52,8 +52,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--executor",
         metavar="ADDRESS",
-        help="measure on the GPUs of other machines, e.g. of the Dask cluster at tls://HOST:8786 "
-        "or in a scheduler file (default: KBUILD_EXECUTOR)",
+        help="measure on the GPUs of a cluster, at tls://HOST:8786 or in a scheduler "
+        "file (default: KBUILD_EXECUTOR)",
     )
     add_python(parser, "runs the kernel, and has Torch for the GPU")
     parser.add_argument(
@@ -254,7 +254,7 @@ def _winner_row(result: KeyResult) -> tuple[str, ...]:
 
 
 def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
-    """What the numbers of candidates stand for."""
+    """The lines that explain the numbers of candidates."""
     for result in results:
         numbers = [] if result.winner is None else [result.winner, *result.ties]
         job = result.job

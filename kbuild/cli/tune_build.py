@@ -54,7 +54,7 @@ def options_for_devices(
     *,
     purpose: str,
 ) -> BuildOptions:
-    """What builds a variant for the Torch of those devices and for them alone.
+    """The options that build a variant for the Torch of those devices and for them alone.
 
     With the purpose `tune` it has every candidate, with `bench` what users get, with `dev` the same
     without checks. The devices of another machine may have a Torch that this machine lacks: then

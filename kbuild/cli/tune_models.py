@@ -68,7 +68,7 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
 
 
 def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManifest, TuneRequest]:
-    """What is in the variant, and what is measured of that.
+    """Read the kernels of the variant, and what is measured of them.
 
     Raises:
         KbuildError: it is no variant for tuning, or lacks what is asked for.
@@ -76,9 +76,9 @@ def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManif
     description = read_manifest(variant)
     ops = [op for kernel in description.kernels for op in kernel.ops()]
     names = [op.name for op in ops]
-    functions = [kernel.captured for kernel in description.kernels if kernel.captured]
+    origins = [kernel.section.origin for kernel in description.kernels]
     for name in args.op:
-        if name not in (*names, *functions):
+        if name not in (*names, *origins):
             raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
     cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
     return description, TuneRequest(tuple(args.op), cases)

@@ -39,7 +39,7 @@ def open_hub_session(ctx: Services) -> HubSession:
 
 
 def upload_prepared(
-    prepared: PreparedUpload, desk: HubSession, args: Namespace, ctx: Services, **more: Any
+    prepared: PreparedUpload, session: HubSession, args: Namespace, ctx: Services, **more: Any
 ) -> int:
     """Upload, or show what would be; `more` goes into the JSON answer."""
     for warning in prepared.warnings:
@@ -54,7 +54,7 @@ def upload_prepared(
         return 0
     from kbuild.publish.upload import send_upload
 
-    return report_upload(send_upload(prepared, desk, ctx), args, ctx, **more)
+    return report_upload(send_upload(prepared, session, ctx), args, ctx, **more)
 
 
 def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more: Any) -> int:
@@ -95,8 +95,8 @@ def execute(args: Namespace, ctx: Services) -> int:
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
     folders = find_variants(folder, args.variant)
-    desk = open_hub_session(ctx)
-    return upload_prepared(prepare_upload(folders, project, options, desk), desk, args, ctx)
+    session = open_hub_session(ctx)
+    return upload_prepared(prepare_upload(folders, project, options, session), session, args, ctx)
 
 
 def configure_build_and_upload(parser: ArgumentParser) -> None:
@@ -118,8 +118,8 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         )
     project = open_project(ctx.folder(args.kernel_dir))
     selection, wanted = selection_of(args), read_options(args, ctx, None, UploadOptions)
-    desk = open_hub_session(ctx)
-    ahead = preflight(project, wanted, selection, desk, ctx, identity=identity_of(args))
+    session = open_hub_session(ctx)
+    ahead = preflight(project, wanted, selection, session, ctx, identity=identity_of(args))
     if args.dry_run:
         # What would be built and uploaded; nothing of that is done.
         target = ahead.target
@@ -133,7 +133,9 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
                 ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
         return 0
     if not ahead.variants:
-        return report_upload(UploadResult("no_changes", ahead.target, desk.hub.address), args, ctx)
+        return report_upload(
+            UploadResult("no_changes", ahead.target, session.hub.address), args, ctx
+        )
     if args.missing:
         selection = replace(selection, globs=ahead.variants)
     results, card = build.build_and_report(args, ctx, project, selection)
@@ -141,6 +143,8 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         ctx.ui.warn("nothing was uploaded, because some variants were not built")
         return code
     prepared = prepare_upload(
-        [result.path for result in results if result.path], project, wanted, desk
+        [result.path for result in results if result.path], project, wanted, session
     )
-    return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
+    return upload_prepared(
+        prepared, session, args, ctx, **build.outcome_json(project, results, card)
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kbuild.plan.command_options import option
-from kbuild.project.variant import Variant
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
@@ -32,7 +32,7 @@ def add_variant(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="select built variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+        help="select variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
     )
 
 
@@ -48,7 +48,7 @@ def add_python(parser: ArgumentParser, what: str) -> None:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """With what a variant is loaded."""
+    """The interpreter and the other version with which a variant is loaded."""
 
     python: Path | None = None
     others: tuple[Path, ...] = option(
@@ -57,16 +57,14 @@ class LoadOptions:
         type=Path,
         action="append",
         metavar="PROGRAM",
-        help=(
-            "another Python interpreter that must load them, e.g. with another Torch (repeatable)"
-        ),
+        help=("another interpreter that must load them, e.g. with another Torch (repeatable)"),
         read=lambda args, ctx, _: tuple(chosen_python(python, ctx) for python in args.also_python),
     )
     beside: Path | None = option(
         "--beside",
         type=Path,
         metavar="DIR",
-        help="build or variant folder of another version, which must work in the same process",
+        help="folder of another version's variants, which must work in the same process",
         read=lambda args, ctx, _: _beside_of(args, ctx),
     )
 
@@ -109,15 +107,9 @@ def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder has metadata, or a variant's name."""
-    return folder.is_dir() and ((folder / METADATA).is_file() or variant_of(folder) is not None)
-
-
-def variant_of(folder: Path) -> Variant | None:
-    """The variant that the folder's name says, None when it says none."""
-    try:
-        return Variant.parse(folder.name)
-    except ValueError:
-        return None
+    return folder.is_dir() and (
+        (folder / METADATA).is_file() or variant_named(folder.name) is not None
+    )
 
 
 def chosen_python(path: Path | None, ctx: Services) -> Path:
@@ -130,7 +122,7 @@ def chosen_python(path: Path | None, ctx: Services) -> Path:
 
 
 def chosen_facts(path: Path | None, ctx: Services) -> Facts:
-    """What is known of `chosen_python`.
+    """The facts of `chosen_python`.
 
     Raises:
         ToolchainError: the requested one is not a Python interpreter.
@@ -170,7 +162,7 @@ class CheckTarget:
     """One thing to look at, found on this machine."""
 
     given: str
-    """As the command line wrote it."""
+    """Text of the command line."""
     kind: TargetKind
     path: Path
     """The project's folder, the folder that holds variants, the variant, or the library."""
@@ -184,8 +176,8 @@ def add_targets(parser: ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="TARGET",
-        help="a project (default: the one here), a folder of variants, a variant, a library file, "
-        "or a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
+        help="a project (default: the one here), a folder of variants, a variant, a "
+        "library, or hub:OWNER/KERNEL@REVISION",
     )
 
 

@@ -25,8 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--combined",
         action="store_true",
-        help="one wheel with all variants of a system, which chooses at import "
-        "(default: one wheel for each variant)",
+        help="write one wheel with all variants of a system (default: one for each variant)",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="folder of the wheels (default: dist/)"
@@ -79,7 +78,7 @@ def _warn(wheel: KernelWheel, ctx: Services) -> None:
 
 
 def _facts_of(args: Namespace, folder: Path) -> DistributionFacts:
-    """What the options and the project's files say.
+    """The facts that the options and the project's files give.
 
     Raises:
         UsageError: a name or a version that no index accepts.

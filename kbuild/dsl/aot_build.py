@@ -6,27 +6,24 @@ Warns about results that are read before they are written, register spills and u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
-from kbuild.dsl.captured_package import captured_files
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.launch_variants import (
     CompiledLaunch,
     CompiledOp,
-    ProjectedOp,
     is_compiled_for,
 )
 from kbuild.dsl.outcomes import NoteCallback, compiled_images
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
 from kbuild.ops.binding import BoundLaunch
-from kbuild.ops.captured.python import projected_ops
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
@@ -205,7 +202,7 @@ class AotOutput:
 def build_aot_kernels(
     plan: VariantPlan,
     root: Path,
-    workshop: AotCompiler,
+    compiler: AotCompiler,
     tell: UnitProgressCallback,
     note: NoteCallback = lambda _: None,
 ) -> AotOutput:
@@ -220,7 +217,7 @@ def build_aot_kernels(
         IncompleteError: the time was over before everything was compiled.
     """
     issues: list[Issue] = []
-    sections = [resolve_kernel(kernel, root, workshop, issues) for kernel in plan.aot]
+    sections = [resolve_kernel(kernel, root, compiler, issues) for kernel in plan.aot]
     if any(issue.severity == "error" for issue in issues):
         raise ConfigError(locate_issues(issues, SourceTree(root)))
     files, compiled = FileSet(), []
@@ -229,7 +226,7 @@ def build_aot_kernels(
     for position, section in enumerate(sections):
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
-        unit_images = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
+        unit_images = _compile_kernel(section, root, compiler, tell, tables, note, plan.variant)
         launched = tuple(
             CompiledOp(
                 op,
@@ -237,62 +234,52 @@ def build_aot_kernels(
                     CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
                     for at, launch in enumerate(section.of(op))
                 ),
-                _projected(kernel.wrappers, op.name),
             )
             for op in section.ops
         )
         for message in _launches_without_images(kernel, launched):
-            if workshop.is_news(message):
+            if compiler.is_news(message):
                 note(message)
         keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
         text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
-        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, workshop))
+        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, compiler))
         compiled.append((kernel, unit_images))
     ops = [(op, section.of(op)) for section in sections for op in section.ops]
     specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
     control = any(kernel.keep_all for kernel in plan.aot)
-    wrappers = [wrapper for kernel in plan.aot for wrapper in kernel.wrappers]
-    files = files.merge(package_files(specs, root, framework, control=control, wrappers=wrappers))
-    package_root = FRAMEWORKS.get(plan.framework).package_root
-    files = files.merge(captured_files(plan, root, package_root))
+    modules = plan.op_modules
+    files = files.merge(package_files(specs, root, framework, control=control, modules=modules))
+    for file in plan.generated:
+        data = (root / file.source).read_bytes() if file.source else file.text
+        files.add(f"{PYTHON_FOLDER}/{file.target}", data)
     if control:
         description = _description(plan, sections, tuple(compiled))
         files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())
     return AotOutput(files, tuple(compiled))
 
 
-def _projected(wrappers: Sequence[Mapping[str, Any]], op: str) -> tuple[ProjectedOp, ...]:
-    """The ops that launch what `op` launches, where this is the forward op of a function."""
-    return tuple(
-        ProjectedOp(*projected)
-        for wrapper in wrappers
-        if wrapper["forward"]["name"] == op
-        for projected in projected_ops(wrapper)
-    )
-
-
 def _compile_kernel(  # noqa: PLR0917
     section: ResolvedKernel,
     root: Path,
-    workshop: AotCompiler,
+    compiler: AotCompiler,
     tell: UnitProgressCallback,
     tables: Sequence[TunedTable],
     note: NoteCallback,
     variant: str,
 ) -> tuple[UnitImage, ...]:
     kernel = section.kernel
-    choosing = CandidateSelector(section, tables)
-    first = [unit for unit, _ in choosing.wanted()]
+    selector = CandidateSelector(section, tables)
+    first = [unit for unit, _ in selector.wanted()]
     many = "" if kernel.keep_all else image_count_warning(kernel.name, section.ops, first)
-    if many and workshop.is_news(many):
+    if many and compiler.is_news(many):
         note(many)
-    outcomes, missing = choosing.made(
-        lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
+    outcomes, missing = selector.compile(
+        lambda wanted: compiler.outcomes(kernel, root, wanted, tell, variant)
     )
     left_out: list[str] = []
     unit_images = compiled_images(kernel.name, outcomes, left_out.append)
     for unit_image in unit_images:
-        LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
+        LANGUAGES.get(kernel.language).validate_image(unit_image.image, kernel.toolchain)
     reasons = list(dict.fromkeys(left_out))
     messages, more = [*section.notes, *reasons[:_MAX_SHOWN]], len(reasons) - _MAX_SHOWN
     if more > 0:
@@ -300,7 +287,7 @@ def _compile_kernel(  # noqa: PLR0917
         messages.append(f"kernel.{kernel.name}: {what}")
     messages += (*missing, *memory_warnings(section, unit_images))
     for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
-        if workshop.is_news(message):
+        if compiler.is_news(message):
             note(message)
     return unit_images
 
@@ -311,13 +298,11 @@ def _description(
     """What `kbuild tune` is told of the variant."""
     kernels = [
         ManifestKernel(
-            section.kernel.name,
             section.kernel.section,
             tuple(launch.launch.candidates for op in section.ops for launch in section.of(op)),
             tuple(tuple(map(str, op.key)) for op in section.ops),
             tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
             tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
-            "".join(wrapper["name"] for wrapper in section.kernel.wrappers),
         )
         for section in sections
     ]
@@ -331,12 +316,12 @@ def _description(
 
 
 def _libraries(
-    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], workshop: AotCompiler
+    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], compiler: AotCompiler
 ) -> FileSet:
     """What the kernel's objects are linked with, as CMake reads it."""
     if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
-    place = workshop.prepare(kernel)
+    place = compiler.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
     release = Variant.parse(plan.variant).backend_version if linked.hip else None
     return link_libraries_file(kernel.name, linked, release.major if release else None)

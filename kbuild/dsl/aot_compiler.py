@@ -161,7 +161,7 @@ class _PendingUnit:
     unit: KernelUnit
     key: str
     asked: CompileRequest
-    made: Future[CompileResult | Rejection]
+    result: Future[CompileResult | Rejection]
     is_ours: bool
     """Whether this call has to make it."""
     share: KernelClaim
@@ -190,12 +190,12 @@ class AotCompiler:
         self._kernels = SharedKernels(self._cache)
         self._folder = run.folder / "languages"
         self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
-        self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
+        self._client, self._log = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
         self._lock = threading.Lock()
         self._places: dict[tuple[str, tuple[str, ...], str], CompileEnvironment] = {}
         self._made: dict[str, Future[CompileResult | Rejection]] = {}
         self._described: dict[str, Future[Mapping[str, Any]]] = {}
-        self._took: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
         """Seconds, by key: what was compiled in this run."""
         self._said: set[str] = set()
 
@@ -297,13 +297,13 @@ class AotCompiler:
         if self._filler is not None and self._run.keeps:
             units = self._filled(kernel, sources, units, tell)
         self._make(units, tell)
-        results = [(pending.unit, pending.made.result()) for pending in units]
+        results = [(pending.unit, pending.result.result()) for pending in units]
         refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
         if refused:
             raise rejection_error(kernel.name, refused, len(units))
         outcomes = []
         for pending in units:
-            result, seconds = pending.made.result(), self._took.get(pending.key)
+            result, seconds = pending.result.result(), self._seconds.get(pending.key)
             assert isinstance(result, CompileResult)  # noqa: S101 - the others are refused
             if result.image is None:
                 outcomes.append(UnitOutcome(pending.unit, None, result.reason))
@@ -336,7 +336,7 @@ class AotCompiler:
         result = self._cache.find(key) if is_ours else None
         if result is not None:
             future.set_result(result)
-            self._sheet.found(unit, variant)
+            self._log.record(unit, variant)
         asked = CompileRequest(place, sources, self._folder / "sources", request, variant)
         share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
         return _PendingUnit(unit, key, asked, future, is_ours and result is None, share)
@@ -371,9 +371,9 @@ class AotCompiler:
         for key, pending in ours.items():
             result = self._cache.find(key)
             if result is not None:
-                pending.made.set_result(result)
-                self._sheet.found(pending.unit, pending.asked.variant)
-        return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
+                pending.result.set_result(result)
+                self._log.record(pending.unit, pending.asked.variant)
+        return [replace(p, is_ours=p.is_ours and not p.result.done()) for p in units]
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
         ours = [pending for pending in units if pending.is_ours]
@@ -383,14 +383,14 @@ class AotCompiler:
 
         def perform(unit: WorkUnit) -> UnitResult:
             pending = pending_by_key[unit.key]
-            with _future_context(pending.made):
+            with _future_context(pending.result):
                 began = time.monotonic()
                 result = self._made_of(pending)
-                self._took[pending.key] = time.monotonic() - began
+                self._seconds[pending.key] = time.monotonic() - began
                 pending.share.settle(result).add_done_callback(
                     lambda whole: self._finish(pending, whole)
                 )
-            return UnitResult(unit, seconds=self._took[pending.key])
+            return UnitResult(unit, seconds=self._seconds[pending.key])
 
         def deliver(result: UnitResult) -> None:
             with counting:
@@ -399,13 +399,13 @@ class AotCompiler:
         own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
             LocalExecutor(self._run, perform).execute(own, deliver)
-            wait([pending.made for pending in ours if not pending.share.is_ours])
+            wait([pending.result for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)
 
     def _made_of(self, pending: _PendingUnit) -> CompileResult | Rejection:
         try:
-            return self._bench.compile(pending.asked, pending.unit, pending.share.makes)
+            return self._client.compile(pending.asked, pending.unit, pending.share.makes)
         except BaseException as error:
             pending.share.fail(error)
             raise
@@ -415,24 +415,24 @@ class AotCompiler:
         error = whole.exception()
         with suppress(InvalidStateError):  # the run ended meanwhile
             if error is not None:
-                pending.made.set_exception(error)
+                pending.result.set_exception(error)
                 return
             result = whole.result()
             if isinstance(result, CompileResult):
                 self._cache.keep(pending.key, result)
                 if self._filler is not None:
                     self._filler.compare_image(pending.key, result)
-            pending.made.set_result(result)
+            pending.result.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
         """Let nobody wait for what the end of the run left."""
         for pending in units:
             error = IncompleteError("the run ended before everything was compiled")
             pending.share.fail(error)
-            if not pending.made.done():
+            if not pending.result.done():
                 with self._lock:
                     self._made.pop(pending.key, None)
-                pending.made.set_exception(error)
+                pending.result.set_exception(error)
 
     def _description(
         self,
@@ -447,7 +447,7 @@ class AotCompiler:
         if description is not None:
             return description
         folder = self._folder / "sources"
-        answer = self._bench.describe(CompileRequest(place, sources, folder, {"device": device}))
+        answer = self._client.describe(CompileRequest(place, sources, folder, {"device": device}))
         if isinstance(answer, Rejection):
             message = f"kernel.{kernel.name}: {answer}"
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)

@@ -139,7 +139,7 @@ class CandidateSelector:
     _scarce: dict[_LaunchTarget, set[int]] = field(default_factory=dict)
     """Candidates, by index, that some device has no memory for."""
 
-    def made(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
+    def compile(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
         """What became of all units, and a sentence for each device that is left without a default.
 
         `make` is asked again with more units until there are enough.
@@ -268,7 +268,7 @@ def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, 
     tables = read_tables(root, kernel.tables)
     planned: dict[str, tuple[KernelUnit, ...] | None] = {}
     says_all = type(language).complete is Language.complete
-    for op in kernel.reading.ops:
+    for op in kernel.section.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
             planned[op.name] = None
             continue

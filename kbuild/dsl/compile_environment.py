@@ -196,7 +196,7 @@ def compile_environment(
     Raises:
         ToolchainError: the toolchain cannot be used or had.
     """
-    reason = language.refuses(kernel.toolchain)
+    reason = language.unsupported_reason(kernel.toolchain)
     if reason:
         raise ToolchainError(f"kernel.{kernel.name}.toolchain {reason}")
     pins = language.environment(kernel.toolchain, kernel.flavour)

@@ -25,7 +25,7 @@ from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.store import Recipe, Store, StoreEntry
-from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.package_index import (

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from kbuild.ops.binding import BoundLaunch
-from kbuild.ops.captured.python import HEAD as WRAPPERS_HEAD
-from kbuild.ops.captured.python import captured_source, wrapper_source
 from kbuild.ops.fake_kernels import (
     GENERIC_API,
     default_value_source,
     fake_source,
     lengths_source,
     parameters,
+    projection_fake_source,
     quoted,
     results_source,
 )
@@ -206,7 +204,6 @@ PYTHON_FOLDER = "aot/python"
 """Of the generated project: what goes into the package, beside the launchers."""
 AOT_MODULE = "_aot.py"
 SOURCES_FOLDER = "_aot_sources"
-CAPTURED_MODULE = "_captured.py"
 """Folder of the authors' sources, in the package."""
 JIT_HEAD = '''
 _folder = pathlib.Path(__file__).parent / "_aot_sources"
@@ -283,12 +280,12 @@ def package_files(
     framework: str = "torch",
     *,
     control: bool = False,
-    wrappers: Sequence[Mapping[str, Any]] = (),
+    modules: Sequence[str] = (),
 ) -> FileSet:
     """What goes into the package for the ops of a variant, each with its joined launches.
 
     Sources are shipped for ops that fall back on their DSL. With `control`, candidates can be
-    chosen at run time; `wrappers` are captured functions, whose ops belong together.
+    chosen at run time; `modules` of the package are imported with the ops.
     """
     if framework == "tvm-ffi":
         specs = [op for op, _ in ops]
@@ -299,13 +296,12 @@ def package_files(
     imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if fallen)
     parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
     parts += [JIT_HEAD.strip() + "\n"] if fallen else []
-    parts += [fake_source(op, _REGISTER) for op, _ in ops]
+    for op, _ in ops:
+        parts.append(fake_source(op, _REGISTER))
+        parts += [projection_fake_source(op, one, _REGISTER) for one in op.projections]
     parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
-    if written := [source for wrapper in wrappers if (source := wrapper_source(wrapper))]:
-        parts += [WRAPPERS_HEAD.strip() + "\n", *(source + "\n" for source in written)]
+    parts += [f"from . import {name}  # noqa: E402, F401 - registers ops\n" for name in modules]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
-    if wrappers:
-        files.add(f"{PYTHON_FOLDER}/{CAPTURED_MODULE}", captured_source(wrappers))
     folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
         files.add(f"{folder}/{source_file(path)}", (root / path).read_bytes())

@@ -33,18 +33,14 @@ _SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
 """How to do without hooks."""
 
 
-def apply_hooks(
-    op: OpSpec,
-    launches: Sequence[ResolvedLaunch],
-    issues: IssueCollector,
-    *,
-    is_captured: bool = False,
-) -> OpSpec:
+def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
     """The op with the values that hooks give to tensors, before launches and while tuning.
 
-    The function that a captured op follows says itself what it fills: what the author resets for
-    measuring is new in every call of the op then, if it is no argument.
+    With `hooks = "tuning"`, what the author resets for measuring is new in every call of the op,
+    if it is no argument.
     """
+    if op.hooks == "none":
+        return op
     resets: dict[str, FillValue] = {}
     for index, launch in enumerate(launches):
         if not launch.function.facts.get("hooks"):
@@ -61,7 +57,7 @@ def apply_hooks(
         if problems:
             continue
         _validate_blocks(launch, place)
-        fills = _HookFills(op, launches[:index], launch, place, is_captured=is_captured)
+        fills = _HookFills(op, launches[:index], launch, place)
         own = dict(op.fills)
         for tensor, value in fills.before_launches():
             if tensor not in own:
@@ -127,11 +123,9 @@ class _HookFills:
         earlier: Sequence[ResolvedLaunch],
         launch: ResolvedLaunch,
         place: IssueCollector,
-        *,
-        is_captured: bool,
     ) -> None:
         self._op, self._earlier, self._launch, self._place = op, earlier, launch, place
-        self._is_captured = is_captured
+        self._in_calls = op.hooks == "calls"
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
         """Arguments that have a value while candidates are measured."""
@@ -140,9 +134,9 @@ class _HookFills:
     def before_launches(self) -> Iterator[tuple[str, FillValue]]:
         """Tensor -> value; errors for those that no op can give one."""
         for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
-            if tensor in self._own and not self._is_captured:
+            if tensor in self._own and self._in_calls:
                 yield from self._judged(tensor, {value})
-            elif tensor in self._op.inputs or not self._is_captured:
+            elif tensor in self._op.inputs or self._in_calls:
                 self.resets[tensor] = value
         values_by_tensor: dict[str, list[FillValue | None]] = {}
         records = [record for _, record in _records(self._launch)]
@@ -171,7 +165,7 @@ class _HookFills:
             if source is not None and source.kind in ("tensor", "descriptor"):
                 if number is not None:
                     yield source.name, number
-            elif source is not None and source.kind == "none" and self._is_captured:
+            elif source is not None and source.kind == "none" and not self._in_calls:
                 continue
             elif name not in (*known, *self._odd):
                 self._odd.append(name)
@@ -240,15 +234,15 @@ class ResolvedKernel:
 
 
 def resolve_kernel(
-    kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
+    kernel: AotKernel, root: Path, compiler: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
     """Describe the sources and join; what is wrong is added to `issues`."""
-    issues += kernel.reading.issues
-    functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
+    issues += kernel.section.issues
+    functions = compiler.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
     place, launches = IssueCollector(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)
-    completed = (language.complete(op, functions, place) for op in kernel.reading.ops)
+    completed = (language.complete(op, functions, place) for op in kernel.section.ops)
     ops = [op for op in completed if op is not None]
     for op in ops:
         for index, launch in enumerate(op.launches):
@@ -262,9 +256,7 @@ def resolve_kernel(
         noted = (r for r in own if r.launch.autotune or not r.function.candidates)
         notes += [note for resolved in noted for note in resolved.function.notes]
         keyed, own_notes = with_autotune_key(op, own)
-        # The author's Python runs the hooks of captured launches.
-        wrapped = bool(kernel.wrappers)
-        ops[at] = keyed if kernel.captured else apply_hooks(keyed, own, place, is_captured=wrapped)
+        ops[at] = apply_hooks(keyed, own, place)
         notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))

@@ -53,7 +53,7 @@ class CompileLog:
             peak = worker.peak
             self._write(unit, variant, start, turn, user=user, system=system, peak=peak)
 
-    def found(self, unit: KernelUnit, variant: str) -> None:
+    def record(self, unit: KernelUnit, variant: str) -> None:
         """A unit's image was there before."""
         turn = CompileRecord(is_made=False, is_refused=False)
         self._write(unit, variant, time.time(), turn)
@@ -105,7 +105,7 @@ class WorkerClient:
 
     def __init__(self, run: Run, pool: WorkerPool, patience: float = ANSWER_TIMEOUT) -> None:
         self._run, self._pool, self._patience = run, pool, patience
-        self._sheet = CompileLog(str(run.log))
+        self._log = CompileLog(str(run.log))
         self._heaviest = _DEFAULT_WORKER_MIB
         self._lock = threading.Lock()
 
@@ -135,13 +135,13 @@ class WorkerClient:
         """
 
         def ask(worker: WorkerProcess) -> CompileResult | Rejection:
-            with self._sheet.turn(unit, asked.variant, worker) as turn:
+            with self._log.turn(unit, asked.variant, worker) as turn:
 
-                def told(kernel: str) -> bool:
+                def answer_kernel(kernel: str) -> bool:
                     turn.is_made = makes(kernel)
                     return turn.is_made
 
-                answer = self._ask(worker, asked, "compile", told)
+                answer = self._ask(worker, asked, "compile", answer_kernel)
                 if "refusal" in answer:
                     return Rejection.read(answer["refusal"])
                 turn.is_refused = False
@@ -165,7 +165,7 @@ class WorkerClient:
                 deaths.append(death)
         last = deaths[-1]
         message = f"the compiler {last.how}, {_ATTEMPTS} times"
-        return Rejection(message, excerpt=tuple(last.said.splitlines()[-_OUTPUT_TAIL_LINES:]))
+        return Rejection(message, excerpt=tuple(last.output.splitlines()[-_OUTPUT_TAIL_LINES:]))
 
     def _ask(
         self, worker: WorkerProcess, asked: CompileRequest, what: str, makes: ShouldCompile

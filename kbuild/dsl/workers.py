@@ -32,7 +32,7 @@ class WorkerDiedError(Exception):
 
     def __init__(self, how: str, output: str) -> None:
         super().__init__(how)
-        self.how, self.said = how, output
+        self.how, self.output = how, output
 
 
 class WorkerProcess:

@@ -20,17 +20,17 @@ _VARIABLES = (
     "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
     "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "VIRTUAL_ENV",
 )  # fmt: skip
-"""What decides which compilers and which GPUs a build uses, beside kbuild's own variables."""
+"""Variables that decide about compilers and GPUs of a build, beside kbuild's own."""
 _GPU_FOLDERS = ("/proc/driver/nvidia/gpus", "/sys/class/kfd/kfd/topology/nodes", "/dev/dri")
 
 
 LOAD_FOLDER = Path(".kbuild", "load")
-"""Where a project keeps the variants that are loaded from it."""
+"""Folder of the variants that are loaded from a project."""
 
 
 @dataclass(frozen=True)
 class VariantRequest:
-    """A variant to load."""
+    """The variant to load."""
 
     root: Path
     """The project's folder."""
@@ -43,11 +43,11 @@ class VariantRequest:
     unique_id: str = ""
     """Ends the op namespace."""
     module_name: str = ""
-    """Of the package in `sys.modules`; that of the op namespace when empty."""
+    """Name of the package in `sys.modules`; that of the op namespace when empty."""
 
     @property
     def folder(self) -> Path:
-        """Where records and variants of the project are."""
+        """The folder of the project's records and variants."""
         return self.root / LOAD_FOLDER
 
     @property

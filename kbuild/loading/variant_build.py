@@ -16,7 +16,8 @@ from kbuild.build.state import read_state
 from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.plans import planner_for
+from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import (
@@ -25,7 +26,6 @@ from kbuild.plan.selection import (
     project_variants,
     variants_for_torch,
 )
-from kbuild.plan.variant import Planner
 from kbuild.project.identity import Identity
 from kbuild.project.variant import host_system
 from kbuild.system.cache_folder import validate_cache_owner
@@ -156,10 +156,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
     if backend not in project.file.general.backends:
         listed = ", ".join(project.file.general.backends)
         raise UsageError(f"{project.name} has no backend `{backend}`", hint=f"it has {listed}")
-    planner = Planner(
-        project, tree, services.runner, options.identity, options.archs, options.dev,
-        options.link_flags,
-    )  # fmt: skip
+    planner = planner_for(project, tree, options, services.runner)
     torch = facts["torch"]["version"] if facts["torch"] else ""
     choices = variants_for_torch(project, backend, torch) or _choices(project, backend)
     plans = planner.plans(choices)
@@ -169,9 +166,9 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
         replace(options, toolchain="host", python=python),
         replace(options, toolchain="auto"),
     ):
-        tools = toolchain_source(source, services)
+        tools = find_toolchains(source, services)
         for plan in plans:
-            reason = _refusal_of_torch(plan, facts) or tools.refuses(plan.requires)
+            reason = _refusal_of_torch(plan, facts) or tools.unsupported_reason(plan.requires)
             if reason is None:
                 return plan, tools.provision(plan.requires), source
             reasons.setdefault(reason, plan.variant)
@@ -183,7 +180,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
 
 
 def _refusal_of_torch(plan: VariantPlan, facts: Facts) -> str | None:
-    """The reason why the interpreter's Torch cannot load the variant, by its release."""
+    """The reason that the interpreter's Torch cannot load the variant, by its release."""
     wanted = plan.parsed_variant.framework_version
     if wanted is None or plan.parsed_variant.framework == "tvm-ffi":
         return None
@@ -197,7 +194,7 @@ def _refusal_of_torch(plan: VariantPlan, facts: Facts) -> str | None:
 
 
 def _built_folder(results: Sequence[BuildResult]) -> Path:
-    """Where the variant is.
+    """The variant's folder.
 
     Raises:
         KbuildError: it was not built.

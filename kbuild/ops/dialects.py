@@ -47,7 +47,7 @@ class Dialect:
     has_jit_fallback: ClassVar[bool] = False
     """True when `fallback = "jit"` can launch kernels with the DSL itself."""
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """Why this toolchain cannot be used; None when it can.
 
         Args:

@@ -6,11 +6,11 @@ The same rules also allocate results for array libraries other than Torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import Match, Name
-from kbuild.ops.model import OpSpec, ShapeRule, TensorView
+from kbuild.ops.model import OpSpec, Projection, ShapeRule, TensorView
 from kbuild.ops.schema.model import Default, SymbolicDefault
 
 TORCH_QUERIES = {
@@ -90,6 +90,20 @@ def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = (*_prologue(op, TORCH_API), *_checks(op), _result(op))
     return head + "".join(f"    {line}\n" for line in body)
+
+
+def projection_fake_source(
+    op: OpSpec, projection: Projection, register: str = REGISTER_FAKE
+) -> str:
+    """The same for an op that returns some of the results; the op's own source comes before."""
+    own = replace(op, schema=projection.schema)
+    names = ", ".join(argument.name for argument in projection.schema.arguments)
+    return (
+        f"@{register.format(name=projection.name)}\n"
+        f"def _fake_{projection.name}({parameters(own)}):\n"
+        f"    {', '.join(op.results)} = _fake_{op.name}({names})\n"
+        f"    return {', '.join(projection.results)}\n"
+    )
 
 
 def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:

@@ -132,8 +132,7 @@ class Language(Dialect):
     """Distribution -> `licence` and `enters`, as in `kbuild/pipeline/provenance/licences.toml`."""
     launch_runtime: ClassVar[Path | None] = None
     """Folder with the modules `_launch_*.py` that packages have in the place of the DSL where an
-    author's Python launches kernels; see `kbuild.dsl.captured_package`. None where launches
-    cannot be captured."""
+    author's Python launches kernels. None where launches cannot be captured."""
     captured_as: ClassVar[str] = ""
     """The language of the kernels that functions launch which `kbuild capture` runs; empty where it
     runs none."""
@@ -185,7 +184,7 @@ class Language(Dialect):
         """
         return {}
 
-    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
+    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
         """Raise a `BuildError` when an image cannot be of these pins."""
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002

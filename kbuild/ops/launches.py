@@ -257,7 +257,7 @@ def _launch(
     tuned = constant_names(keys, dialect)
     non_integers = non_integer_names(keys)
     outer = outer.where(when)
-    scope = outer.inside(tuned, place.at("configs"), words=non_integers, is_open=is_open)
+    scope = outer.inside(tuned, place.at("configs"), non_integers=non_integers, is_open=is_open)
     scope = replace(scope, optional={*scope.optional, *optional_names(keys)})
     candidates = read_candidates(keys, dialect, scope, place)
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
@@ -265,7 +265,10 @@ def _launch(
     non_integers = [constant.name for constant in constants if not is_number(constant)]
     loose = is_open and not dialect.settled
     scope = scope.inside(
-        _own_constants(keys.constants), place.at("constants"), words=non_integers, is_open=loose
+        _own_constants(keys.constants),
+        place.at("constants"),
+        non_integers=non_integers,
+        is_open=loose,
     )
     for name, value in keys.constants.items():
         if isinstance(value, (list, tuple)) and not dialect.shaped:

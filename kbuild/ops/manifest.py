@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.model import Candidate, FillValue, OpSpec, TuneProposal, numbers_of
-from kbuild.ops.section import read_section
+from kbuild.ops.section import DslSection
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.untrusted import read_json, reading, reason_of
 
@@ -30,9 +30,7 @@ Launches are counted over all kernels, these in the order of their names."""
 class ManifestKernel:
     """One `[kernel.*]` section in a variant."""
 
-    name: str
-    section: Mapping[str, Any]
-    """As `build.toml` says it."""
+    section: DslSection
     candidates: tuple[tuple[Candidate, ...], ...]
     """Of each launch, all ops after another."""
     keys: tuple[tuple[str, ...], ...] = ()
@@ -41,26 +39,25 @@ class ManifestKernel:
     """Op -> what its kernel says of the sizes that it is made for."""
     resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
     """Op -> what its arguments have to be before a candidate runs."""
-    captured: str = ""
-    """The captured function whose ops these are."""
+
+    @property
+    def name(self) -> str:
+        """The section's name."""
+        return self.section.name
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
 
         Raises:
-            ValueError: the section is wrong, or of other launches than the candidates.
+            ValueError: the section is of other launches than the candidates.
         """
-        reading = read_section(self.name, self.section)
-        errors = [issue.message for issue in reading.issues if issue.severity == "error"]
-        if errors:
-            raise ValueError(f"`kernel.{self.name}`: {errors[0]}")
-        count = sum(len(op.launches) for op in reading.ops)
+        count = sum(len(op.launches) for op in self.section.ops)
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
         rest, proposals, resets = iter(self.candidates), dict(self.proposals), dict(self.resets)
-        keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
+        keys = self.keys or tuple(tuple(map(str, op.key)) for op in self.section.ops)
         ops = []
-        for op, key in zip(reading.ops, keys, strict=True):
+        for op, key in zip(self.section.ops, keys, strict=True):
             own = {"proposals": proposals.get(op.name, ()), "resets": resets.get(op.name, ())}
             launches = tuple(replace(launch, candidates=next(rest)) for launch in op.launches)
             tune = replace(op.tune, **own)  # type: ignore[arg-type]
@@ -151,7 +148,7 @@ def read_manifest(variant: Path) -> OpManifest:
 def _kernel_to_json(kernel: ManifestKernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
-        "section": kernel.section,
+        "section": kernel.section.table,
         "launches": [list(map(_candidate_to_json, launch)) for launch in kernel.candidates],
         "keys": [list(key) for key in kernel.keys],
         "proposals": {
@@ -162,7 +159,7 @@ def _kernel_to_json(kernel: ManifestKernel) -> dict[str, Any]:
             for op, proposals in kernel.proposals
         },
         "resets": {op: dict(values) for op, values in kernel.resets},
-        **({"captured": kernel.captured} if kernel.captured else {}),
+        **({"origin": kernel.section.origin} if kernel.section.origin else {}),
     }
 
 
@@ -174,10 +171,8 @@ def _kernel_from_json(data: Mapping[str, Any]) -> ManifestKernel:
         for op, some in data.get("proposals", {}).items()
     )
     resets = tuple((op, tuple(values.items())) for op, values in data.get("resets", {}).items())
-    captured = str(data.get("captured", ""))
-    return ManifestKernel(
-        data["name"], data["section"], launches, keys, proposals, resets, captured
-    )
+    section = DslSection.from_json(data)
+    return ManifestKernel(section, launches, keys, proposals, resets)
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

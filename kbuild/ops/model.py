@@ -346,6 +346,19 @@ class TuneSpec:
 
 
 @dataclass(frozen=True)
+class Projection:
+    """An op with the arguments and launches of another one, which returns some of its results."""
+
+    schema: Schema
+    results: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return self.schema.name
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """One op of a kernel."""
 
@@ -383,6 +396,9 @@ class OpSpec:
     """Each behind those that it is a view of."""
     aten: tuple[AtenCall, ...] = ()
     """In order."""
+    hooks: Literal["calls", "tuning", "none"] = "calls"
+    """When hooks of the kernels' own candidates count, see `OpSection`."""
+    projections: tuple[Projection, ...] = ()
 
     @property
     def name(self) -> str:

@@ -5,12 +5,13 @@ What reads sections is imported where there is one: most projects have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbuild.project.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.project.config.document import TABLES_FOLDER, Document
 from kbuild.project.config.issue import Issue, KeyPath, listed, one_of
 from kbuild.project.config.model import CXX
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.version import Version
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kbuild.ops.dialects import Dialect
     from kbuild.ops.model import Launch, OpSpec
     from kbuild.ops.schema.model import Schema
+    from kbuild.ops.section import DslSection
     from kbuild.system.sourcetree import SourceTree
 
 
@@ -27,31 +29,59 @@ _FIRST_STABLE_LISTS = Version.parse("2.10")
 """The release of Torch whose stable ABI passes strings, lists and devices."""
 
 
-def dsl_sections(document: Document, context: RuleContext) -> Iterator[Issue]:
+class DslRules:
+    """The rules of one project. They read each section once, and planning takes `sections`."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, tuple[DslSection, ...]] = {}
+        """Kernel -> its section, and those that plug-ins read from keys of it."""
+
+    def __call__(self, document: Document, context: RuleContext) -> Iterator[Issue]:
+        """Every issue of the document's sections and tables."""
+        tables = document.in_dsls()
+        if not tables:
+            return
+        from kbuild.ops.section import read_section
+
+        for name, table in tables.items():
+            needs_ops = name not in context.plugins.kernels
+            section = read_section(name, table, needs_ops=needs_ops)
+            yield from _check_section(section, document, context)
+            # Planning reports what is wrong with these: the plug-in's command may mend it.
+            read = (
+                read_section(own.name, {**table, **own.table}, origin=own.origin)
+                for own in context.plugins.sections_of(name)
+            )
+            self.sections[name] = (section, *read)
+        yield from _check_fallbacks(document)
+        yield from _check_types(document)
+        every = [section for sections in self.sections.values() for section in sections]
+        for section in every:
+            if not section.origin:
+                yield from _check_functions(section, context.tree)
+        yield from _check_tables(every, context.tree)
+
+
+def _check_section(
+    section: DslSection, document: Document, context: RuleContext
+) -> Iterator[Issue]:
     """A kernel's language is one that kbuild can build, and its ops are described well."""
-    foreign = document.in_dsls()
-    if not foreign:
-        return
     from kbuild.ops.dialects import DIALECTS
-    from kbuild.ops.section import read_section
 
-    for name, section in foreign.items():
-        path = ("kernel", name, "language")
-        language = section["language"]
-        dialect = DIALECTS.find(language)
-        if dialect is None:
-            hint = one_of(language, (CXX, *DIALECTS.names()))
-            yield Issue(path, f"`{language}` is not a language", hint)
-            continue
-        yield from _check_dsl_backends(name, dialect, document, context)
-        yield from _unknown_keys(name, section, document, context)
-        issues = read_section(name, section).issues
-        yield from issues
-        if not any(issue.path[2:3] == ("toolchain",) for issue in issues):
-            yield from _check_toolchain(name, document, dialect)
+    name, language = section.name, section.table["language"]
+    dialect = DIALECTS.find(language)
+    if dialect is None:
+        hint = one_of(language, (CXX, *DIALECTS.names()))
+        yield Issue(("kernel", name, "language"), f"`{language}` is not a language", hint)
+        return
+    yield from _check_dsl_backends(name, dialect, document, context)
+    yield from _unknown_keys(name, section.table, document, context)
+    yield from section.issues
+    if not any(issue.path[2:3] == ("toolchain",) for issue in section.issues):
+        yield from _check_toolchain(name, document, dialect)
 
 
-def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
+def _check_fallbacks(document: Document) -> Iterator[Issue]:
     """Functions for TVM-FFI do not fall back on their DSL: what would run there is Torch's."""
     if document.frameworks() != ["tvm-ffi"]:
         return
@@ -63,7 +93,7 @@ def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
                 yield Issue(path, message, "leave it out, or use `[torch]`")
 
 
-def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
+def _check_types(document: Document) -> Iterator[Issue]:
     """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
     for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
@@ -130,7 +160,7 @@ def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterato
     path = ("kernel", name, "toolchain")
     text = document.text(*path)
     pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
-    reason = dialect.refuses(pins) if pins else None
+    reason = dialect.unsupported_reason(pins) if pins else None
     if reason is not None:
         what, _, hint = reason.partition("; ")
         yield Issue(path, what, hint)
@@ -169,28 +199,22 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-def kernel_functions(document: Document, context: RuleContext) -> Iterator[Issue]:
+def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
     """The kernels of an op are in its sources, and declare the dtypes of the op."""
-    sections = document.in_dsls()
-    if not sections:
-        return
     from kbuild.ops.dialects import DIALECTS
     from kbuild.ops.kernel_functions import missing_kernel
-    from kbuild.ops.section import read_section
 
-    for name, section in sections.items():
-        dialect = DIALECTS.find(section["language"])
-        reading = read_section(name, section)
-        if dialect is None or any(issue.severity == "error" for issue in reading.issues):
-            continue
-        for op in reading.ops:
-            modules = {file: _module(file, context.tree) for file in op.sources}
-            parsed = {file: module for file, module in modules.items() if module is not None}
-            for launch in op.launches:
-                if len(parsed) == len(modules):
-                    missing = missing_kernel(op, launch, dialect, parsed)
-                    yield from filter(None, (missing,))
-                yield from _type_mismatches(op, launch, dialect, parsed)
+    dialect = DIALECTS.find(section.table["language"])
+    if dialect is None or section.errors:
+        return
+    for op in section.ops:
+        modules = {file: _module(file, tree) for file in op.sources}
+        parsed = {file: module for file, module in modules.items() if module is not None}
+        for launch in op.launches:
+            if len(parsed) == len(modules):
+                missing = missing_kernel(op, launch, dialect, parsed)
+                yield from filter(None, (missing,))
+            yield from _type_mismatches(op, launch, dialect, parsed)
 
 
 def _module(file: str, tree: SourceTree) -> ast.Module | None:
@@ -226,33 +250,19 @@ _MAX_ROWS_SHOWN = 5
 """Rows of one table that are named when they mean nothing."""
 
 
-def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
+def _check_tables(sections: Sequence[DslSection], tree: SourceTree) -> Iterator[Issue]:
     """Every `tuned/*.json` is a table, and its rows are of what the sections have."""
-    foreign = document.in_dsls()
-    if not foreign:
+    if not tree.is_dir(TABLES_FOLDER):
         return
-    from kbuild.ops.section import read_section
     from kbuild.ops.tuned_tables import parse_table, stale_rows
 
-    if not context.tree.is_dir(TABLES_FOLDER):
-        return
-    readings = [read_section(name, section) for name, section in foreign.items()]
-    is_sound = not any(i.severity == "error" for reading in readings for i in reading.issues)
-    if any(section.get("capture") for section in foreign.values()):
-        from kbuild.ops.captured.launches import captured_sections
-
-        captured = (
-            pair
-            for name, own in foreign.items()
-            for pair in captured_sections(context.tree, name, own)
-        )
-        readings += [read_section(name, section) for name, section in captured]
-    ops = [op for reading in readings for op in reading.ops]
-    for path in context.tree.walk(TABLES_FOLDER):
+    is_sound = not any(section.errors for section in sections)
+    ops = [op for section in sections for op in section.ops]
+    for path in tree.walk(TABLES_FOLDER):
         if not path.endswith(".json"):
             continue
         try:
-            file = parse_table(context.tree.read_text(path), path)
+            file = parse_table(tree.read_text(path), path)
         except ConfigError as error:
             yield from map(_issue_of, error.problems)
             continue
@@ -268,7 +278,3 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
 def _issue_of(problem: Problem) -> Issue:
     message = f"{problem.key}: {problem.message}" if problem.key else problem.message
     return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
-
-
-DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, kernel_functions, tuned_tables)
-"""Handed to `kbuild.project.config` by `kbuild.plan.project`."""

@@ -109,13 +109,13 @@ class OpScope:
         constants: Collection[str],
         place: IssueCollector,
         *,
-        words: Collection[str] = (),
+        non_integers: Collection[str] = (),
         is_open: bool = False,
     ) -> OpScope:
         """The scope of one launch, with its constants; `words` are those that are no integers."""
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
-            scope.add(name, "word" if name in words else "constant", place)
+            scope.add(name, "word" if name in non_integers else "constant", place)
         return scope
 
     def expression(self, text: str | int, place: IssueCollector) -> Expression | None:

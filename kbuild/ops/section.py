@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import keyword
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from kbuild.ops.dtypes import read_dtypes, read_fills
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
 from kbuild.ops.launches import read_launches
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import IssueCollector, OpSpec, Projection
 from kbuild.ops.schema.model import Schema
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.ops.scope import OpScope, ShapeTableReader
@@ -191,10 +190,32 @@ def _read_op_spec(
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
+        hooks=section.hooks,
+        projections=tuple(_projections(section, schema, place.at("projections"))),
         fills=read_fills(section.zero, section.fill, schema, allocated, contiguous, dtypes, place),
         views=viewed,
         aten=aten,
     )
+
+
+def _projections(section: OpSection, schema: Schema, place: IssueCollector) -> Iterator[Projection]:
+    """The ops that return some of the results."""
+    results = result_names(schema)
+    for index, written in enumerate(section.projections):
+        where = place.at(index)
+        own = read_schema(written.schema_, where.at("schema"))
+        for name in written.results:
+            if name not in results:
+                where.at("results").error(f"`{name}` is not a result", one_of(name, results))
+        if own is None:
+            continue
+        types = [argument.type.name for argument in own.arguments]
+        if types != [argument.type.name for argument in schema.arguments]:
+            where.at("schema").error("has other arguments than the op", f"those of `{schema}`")
+        elif len(own.returns) != len(written.results):
+            where.at("results").error("are not as many as the schema says")
+        else:
+            yield Projection(own, written.results)
 
 
 def _let(
@@ -252,51 +273,86 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za
 
 
 @dataclass(frozen=True)
-class SectionReading:
-    """What a section says, and everything that is wrong with it."""
+class DslSection:
+    """A `[kernel.<name>]` section in a Python DSL, read once: later stages take this value."""
 
+    name: str
+    language: str
+    """Empty when it is not one that kbuild knows."""
+    toolchain: tuple[str, ...]
+    """Pinned distributions: `triton==3.9.0`."""
+    sources: tuple[str, ...]
+    """POSIX paths relative to the project, the one with the kernel functions first."""
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
-    issues: tuple[Issue, ...]
+    issues: tuple[Issue, ...] = field(compare=False)
+    """Everything that is wrong with it."""
+    table: Mapping[str, Any] = field(repr=False)
+    """The section as `build.toml` has it, which plans and variants for tuning are written with."""
+    origin: str = ""
+    """The part of the author's source that a plug-in read the section from; empty for sections of
+    `build.toml`. See `PluginSection`."""
+
+    @property
+    def errors(self) -> tuple[Issue, ...]:
+        """The issues that have to be mended."""
+        return tuple(issue for issue in self.issues if issue.severity == "error")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DslSection:
+        """Read the `name` and the `section` of a kernel as plans and manifests write them.
+
+        Raises:
+            ValueError: the section has an error.
+        """
+        section = read_section(
+            str(data["name"]), data["section"], origin=str(data.get("origin", ""))
+        )
+        if section.errors:
+            raise ValueError(f"`kernel.{section.name}`: {section.errors[0].message}")
+        return section
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
 
 
-def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a `[kernel.<name>]` table as TOML gives it; the same one is parsed once."""
-    try:
-        text = json.dumps(section)
-    except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
-        return _parse_section(name, section)
-    return _parse_json(name, text)
+def read_section(
+    name: str, table: Mapping[str, Any], *, origin: str = "", needs_ops: bool = True
+) -> DslSection:
+    """Read a `[kernel.<name>]` table as TOML gives it.
 
-
-@lru_cache(maxsize=256)
-def _parse_json(name: str, text: str) -> SectionReading:
-    return _parse_section(name, json.loads(text))
-
-
-def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
+    Args:
+        name: the kernel's.
+        table: the section.
+        origin: see `DslSection`. Of such a section, errors alone are issues: a plug-in's ops need
+            not look like an author's.
+        needs_ops: False where plug-ins read ops from another key of the table.
+    """
     place = IssueCollector(("kernel", name))
-    dialect = _dialect(section.get("language"), place.at("language"))
-    toolchain = _toolchain(section.get("toolchain"), dialect, place)
-    sources = tuple(item for item in _as_list(section.get("src")) if isinstance(item, str))
+    dialect = _dialect(table.get("language"), place.at("language"))
+    toolchain = _toolchain(table.get("toolchain"), dialect, place)
+    paths = [item for item in _as_list(table.get("src")) if isinstance(item, str)]
+    sources = tuple(dict.fromkeys(map(posixpath.normpath, paths)))
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
-    captures = _as_list(section.get("capture"))
-    _validate_captures(captures, place.at("capture"))
-    has_ops = "op" in section or not captures
-    ops = tuple(_ops(_as_list(section.get("op")), owner, place.at("op"))) if has_ops else ()
-    # What follows from an unknown language is not known.
-    return SectionReading(ops if dialect is not None else (), tuple(place.issues))
-
-
-def _validate_captures(tables: Sequence[Any], place: IssueCollector) -> None:
-    for index, table in enumerate(tables):
-        keys = [key for key in ("function", "launches") if isinstance(table, dict) and key in table]
-        if len(keys) != 1:
-            message = "has both `function` and `launches`" if keys else "says not what is captured"
-            hint = '`function = "module:name"`, or `launches = ["module"]`'
-            place.at(index).error(message, hint)
+    has_ops = needs_ops or "op" in table
+    ops = tuple(_ops(_as_list(table.get("op")), owner, place.at("op"))) if has_ops else ()
+    issues = (i for i in place.issues if not origin or i.severity == "error")
+    return DslSection(
+        name,
+        dialect.name if dialect is not None else "",
+        toolchain,
+        sources,
+        # What follows from an unknown language is not known.
+        ops if dialect is not None else (),
+        tuple(issues),
+        table,
+        origin,
+    )
 
 
 def _dialect(value: Any, place: IssueCollector) -> Dialect | None:
@@ -344,10 +400,14 @@ def _ops(tables: Sequence[Any], owner: SectionContext, place: IssueCollector) ->
             place.issues.extend(table_issues(error, OpSection, where.path))
             continue
         spec = read_op(section, owner, where)
-        if spec is not None and spec.name in seen:
-            where.at("schema").error(f"the op `{spec.name}` is described twice")
-        elif spec is not None:
-            seen.add(spec.name)
+        if spec is None:
+            continue
+        names = [spec.name, *(projection.name for projection in spec.projections)]
+        twice = [name for name in names if name in seen or names.count(name) > 1]
+        if twice:
+            where.at("schema").error(f"the op `{twice[0]}` is described twice")
+        else:
+            seen.update(names)
             yield spec
 
 

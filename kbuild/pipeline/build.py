@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.plans import (
+    planner_for,
     replan_for_compilers,
     validate_path_names,
     with_all_candidates,
 )
-from kbuild.pipeline.toolchains import (
-    open_torch_wheels,
-    toolchain_source,
-    validate_wheels_are_used,
-)
+from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.pipeline.variant import (
     BuildContext,
     prefetch_toolchain,
@@ -41,6 +38,7 @@ from kbuild.system.sourcetree import SourceTree
 from kbuild.system.store import open_store
 from kbuild.system.temporary import remove_abandoned_folders
 from kbuild.system.workspace import Workspace
+from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
@@ -87,16 +85,16 @@ def aot_compiler_for(
         open_store(services.cache),
         downloads=services.ui.downloads,
     )
-    with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
-        yield workshop
+    with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as aot_compiler:
+        yield aot_compiler
 
 
 @contextmanager
 def filler_for(
-    site: BuildContext, plans: Sequence[VariantPlan], run: Run
+    context: BuildContext, plans: Sequence[VariantPlan], run: Run
 ) -> Iterator[UnitFiller | None]:
-    """What has units made by the executor that the options name."""
-    options, services = site.options, site.services
+    """The filler of the executor that the options name."""
+    options, services = context.options, context.services
     if not options.executor:
         yield None
         return
@@ -115,7 +113,7 @@ def filler_for(
     from kbuild.pipeline.executors import BuildRequest, find_executor
 
     by_variant = {plan.variant: plan for plan in plans}
-    request = BuildRequest(site.project.root, by_variant, options.toolchain)
+    request = BuildRequest(context.project.root, by_variant, options.toolchain)
     executor, address = find_executor(options.executor)
     with executor.fill_cache(address, request, run, services) as filler:
         yield filler
@@ -136,25 +134,17 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
 def _build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     remove_abandoned_folders()
     wheels = open_torch_wheels(options.torch_wheels, services.cache, services.runner)
-    tools = toolchain_source(options, services, wheels)
-    site = BuildContext(project, tools, options, services)
+    tools = find_toolchains(options, services, wheels)
+    context = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
-    planner = Planner(
-        project,
-        tree,
-        services.runner,
-        options.identity,
-        options.archs,
-        options.dev,
-        options.link_flags,
-    )
+    planner = planner_for(project, tree, options, services.runner)
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
-    refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     buildable = [plan for plan in plans if refusals[plan.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _variants_for_installed_torch(site, planner)
+        buildable = _variants_for_installed_torch(context, planner)
     skipped = [BuildResult(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         lines = "".join(f"\n    {line}" for line in reason_lines(refusals))
@@ -166,12 +156,14 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
-    remove_leftovers(site.project.root, site.output)
-    results = {plan.variant: up_to_date_result(site, plan) for plan in fitting}
+    remove_leftovers(context.project.root, context.output)
+    results = {plan.variant: up_to_date_result(context, plan) for plan in fitting}
     waiting = [plan for plan in fitting if results[plan.variant] is None]
-    built = source_check_failures(site, waiting)
+    built = source_check_failures(context, waiting)
     sound = [plan for plan in waiting if plan.variant not in built]
-    built |= {result.variant: result for result in _build_in_parallel(site, sound)} if sound else {}
+    built |= (
+        {result.variant: result for result in _build_in_parallel(context, sound)} if sound else {}
+    )
     build_outdated = tuple(results[plan.variant] or built[plan.variant] for plan in fitting)
     return (*build_outdated, *skipped)
 
@@ -204,28 +196,28 @@ def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -
     raise ConfigError(problems)
 
 
-def _variants_for_installed_torch(site: BuildContext, planner: Planner) -> list[VariantPlan]:
+def _variants_for_installed_torch(context: BuildContext, planner: Planner) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
-    wanted = site.options.selection.backends or site.project.file.general.backends
-    choices = project_variants(site.project)
+    wanted = context.options.selection.backends or context.project.file.general.backends
+    choices = project_variants(context.project)
     plans = planner.plans(choice for choice in choices if choice.variant.backend in wanted)
-    return [plan for plan in plans if site.tools.refuses(plan.requires) is None]
+    return [plan for plan in plans if context.tools.unsupported_reason(plan.requires) is None]
 
 
-def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:
+def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:
     """Build several variants under one budget."""
     from kbuild.system.budget import make_budget, open_run
     from kbuild.system.executor import CombinedProgress, VariantTask, run_tasks
 
-    options, services = site.options, site.services
+    options, services = context.options, context.services
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
     with (
         open_run(budget, services.cache, keeps=options.objects) as run,
-        filler_for(site, plans, run) as filler,
-        aot_compiler_for(plans, run, services, filler) as workshop,
+        filler_for(context, plans, run) as filler,
+        aot_compiler_for(plans, run, services, filler) as aot_compiler,
     ):
-        expected = expected_units(site.project.root, plans, _headers_of(run))
+        expected = expected_units(context.project.root, plans, _headers_of(run))
         with services.ui.progress(title, sum(map(len, expected.values()))) as progress:
             together = CombinedProgress(progress, expected)
 
@@ -233,23 +225,23 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 tell = together.part(plan.variant)
                 try:
                     return try_build(
-                        site, plan, run=run, tell=tell, workshop=workshop, filler=filler
+                        context, plan, run=run, tell=tell, aot_compiler=aot_compiler, filler=filler
                     )
                 finally:
                     together.finish(plan.variant)
 
             tasks = [
                 VariantTask(
-                    plan.variant, partial(attempt, plan), partial(prefetch_toolchain, site, plan)
+                    plan.variant, partial(attempt, plan), partial(prefetch_toolchain, context, plan)
                 )
                 for plan in longest_first(plans)
             ]
-            stop = partial(_stop_processes, services, workshop)
+            stop = partial(_stop_processes, services, aot_compiler)
             ended = run_tasks(tasks, run, stop, more=_ELSEWHERE if filler is not None else 0)
-        site.report_repeated_warnings()
+        context.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
-        return _write_report(site, plans, results, run)
+        return _write_report(context, plans, results, run)
 
 
 def _headers_of(run: Run) -> AbstractSet[tuple[str, ...]]:
@@ -309,11 +301,11 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _stop_processes(services: Services, workshop: AotCompiler | None) -> None:
+def _stop_processes(services: Services, aot_compiler: AotCompiler | None) -> None:
     """End every process of the run: those that were started here, and those that compile DSLs."""
     services.runner.stop()
-    if workshop is not None:
-        workshop.close()
+    if aot_compiler is not None:
+        aot_compiler.close()
 
 
 def _not_started(plan: VariantPlan) -> BuildResult:
@@ -322,7 +314,7 @@ def _not_started(plan: VariantPlan) -> BuildResult:
 
 
 def _write_report(
-    site: BuildContext, plans: Sequence[VariantPlan], results: Sequence[BuildResult], run: Run
+    context: BuildContext, plans: Sequence[VariantPlan], results: Sequence[BuildResult], run: Run
 ) -> list[BuildResult]:
     """Say what the launchers could not, keep the report, and keep the cache within its bounds."""
     from kbuild.build.report import VariantOutcome, finish_run
@@ -338,8 +330,8 @@ def _write_report(
         )
         for plan, result in zip(plans, results, strict=True)
     ]
-    folder = Workspace.report_of(site.project.root)
-    counts = finish_run(site.project.name, folder, outcomes, run, site.services.ui)
+    folder = Workspace.report_of(context.project.root)
+    counts = finish_run(context.project.name, folder, outcomes, run, context.services.ui)
     return [
         replace(result, objects=objects, from_cache=hits)
         for result, (objects, hits) in ((result, counts[result.variant]) for result in results)

@@ -19,7 +19,7 @@ class VariantCompatibility:
     refused: Mapping[str, str] = field(default_factory=dict)
     """The reason by variant, for those that it cannot load."""
     unknown: str = ""
-    """Why it could not be asked; empty when it was."""
+    """Reason that it could not be asked; empty when it was."""
 
 
 def check_compatibility(

@@ -1,4 +1,4 @@
-"""Who builds: kbuild on this machine, or Nix with a derivation for each variant."""
+"""The drivers: kbuild on this machine, or Nix with a derivation for each variant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")
 
 @dataclass(frozen=True)
 class Driver:
-    """Who builds, and why it is that one."""
+    """The driver, and the reason for it."""
 
     name: str
     reason: str = ""
@@ -37,7 +37,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class DriverRequest:
-    """What a command line says about who is to build."""
+    """The options that decide which driver builds."""
 
     asked: str = AUTO
     local: Sequence[str] = ()
@@ -84,9 +84,9 @@ class DriverRequest:
             return Driver(NIX, reason, find_nix(services.cache, services.runner, self.settings))
         if not has_flake:
             return Driver(LOCAL)
-        return self._found(root, services, environ)
+        return self._default_driver(root, services, environ)
 
-    def _found(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
+    def _default_driver(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
         if not has_resolved_inputs(root):
             return Driver(LOCAL)  # nobody has built this project with Nix yet

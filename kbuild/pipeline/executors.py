@@ -33,22 +33,22 @@ EXECUTORS = "kbuild.executors"
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What a run builds."""
+    """The project, options and variants of a run."""
 
     root: Path
     """The project's folder."""
     plans: Mapping[str, VariantPlan]
-    """By variant."""
+    """Plans by variant."""
     toolchain: str
     """See `BuildOptions.toolchain`."""
 
 
 class UnitFiller(ObjectFiller, ImageFiller, Protocol):
-    """What fills this machine's cache with objects and images that others have made."""
+    """Fills this machine's cache with objects and images that others have made."""
 
 
 class RemoteExecutor(Protocol):
-    """What a plug-in does on the machines behind an address.
+    """The work that a plug-in does on the machines behind an address.
 
     Every method raises a `KbuildError` where the address cannot be used.
     """
@@ -56,7 +56,7 @@ class RemoteExecutor(Protocol):
     def fill_cache(
         self, address: str, request: BuildRequest, run: Run, services: Services
     ) -> AbstractContextManager[UnitFiller | None]:
-        """What makes units of a build; None, with a warning, where this machine makes them all."""
+        """The filler for a build; None, with a warning, where this machine makes all units."""
 
     def load_outputs(
         self,

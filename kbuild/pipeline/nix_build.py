@@ -79,7 +79,7 @@ class NixBuild:
         return (*(results[name] for name in names if name in results), *skipped)
 
     def _offer(self, choices: Sequence[VariantChoice]) -> FlakeVariants:
-        """What the flake says, system by system."""
+        """The flake's offer, system by system."""
         systems: dict[System, list[str]] = {}
         for choice in choices:
             system = choice.variant.system or host_system()

@@ -1,4 +1,4 @@
-"""What a build or an upload is asked for, how a command line writes that, and the outcome."""
+"""The options of a build and of an upload, their command lines, and the outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
 
 
 def selection_of(args: Namespace) -> Selection:
-    """What the options ask for.
+    """The selection that the options ask for.
 
     Raises:
         UsageError: there is no such release, or a system is not written as one.
@@ -62,7 +62,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def identity_of(args: Namespace) -> Identity | None:
-    """What the options say; None when they say nothing.
+    """The identity that the options give; None when they give none.
 
     Raises:
         UsageError: an id that is no part of an identifier, or a commit that is no full object id.
@@ -196,7 +196,7 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
 
 
 def nix_options_of(args: Namespace) -> NixOptions:
-    """What is passed to Nix, including `KBUILD_NIX_ARGS`.
+    """The options for Nix, including `KBUILD_NIX_ARGS`.
 
     Raises:
         UsageError: a number is none, or the variable holds something else.
@@ -268,7 +268,7 @@ FLAKE_FLAGS = (
         help="set an option of Nix (repeatable)",
     ),
 )
-"""What every command hands on to Nix."""
+"""Options that every command hands on to Nix."""
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,12 @@ class BuildOptions:
         value="auto",
         default=partial(_environment_default, "KBUILD_TOOLCHAIN"),
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels, auto, or a plug-in's such as "
+        help="source of compilers and Torch: auto, host, wheels, or a plug-in's such as "
         "debian-nvcc (default: KBUILD_TOOLCHAIN, else auto)",
         read=lambda args, *_: "host" if getattr(args, "dev", False) else args.toolchain,
         record=("toolchain", str),
     )
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
+    """Name of a `ToolchainSource`, see `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     python: Path | None = option(
         "--python",
         type=Path,
@@ -341,8 +341,7 @@ class BuildOptions:
         action="append",
         type=Path,
         metavar="FILE",
-        help="build against the Torch of this wheel file (ROCm, XPU, another CUDA, ...) where its "
-        "release and backend fit; it takes precedence over every other Torch (repeatable)",
+        help="build against the Torch of this wheel where its release and backend fit (repeatable)",
         read=lambda args, ctx, _: tuple(map(ctx.path, args.torch_wheel)),
         record=("torch-wheel", lambda wheels: [path.name for path in wheels]),
     )
@@ -352,8 +351,7 @@ class BuildOptions:
         value=dict,
         action="append",
         metavar="NAME=DIR",
-        help="take the headers of a dependency from a source tree, e.g. cutlass_4_0=DIR "
-        "(repeatable)",
+        help="take headers of a dependency from a source tree, e.g. cutlass_4_0=DIR (repeatable)",
         read=sources_of,
         record=("with-source", sorted),
     )
@@ -362,33 +360,29 @@ class BuildOptions:
         value=(),
         action="append",
         metavar="ARCH",
-        help="GPU architectures to compile for, e.g. 9.0 or gfx942; `native` are this machine's, "
-        "`all` are the kernel's (default; repeatable)",
+        help="GPU architecture to compile for, e.g. 9.0 or gfx942; `native`: this "
+        "machine's; `all`: the kernel's (default; repeatable)",
         read=archs_of,
         record=("archs", list),
     )
-    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    """Archs to compile for; all that each kernel asks for when empty."""
     dev: bool = option(
         "--dev",
         action="store_true",
-        help="development build: only for the installed Torch, with the host's "
-        "compilers, for this machine's GPUs (if any), and under names that stay"
-        " the same while files are edited",
+        help="development build, for the installed Torch and this machine's GPUs",
     )
-    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    """True to keep names while files are edited; see `Identity.for_development`."""
     keep_all: bool = option(
         "--keep-all",
         action="store_true",
-        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
-        "do not publish such a variant",
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`",
     )
     allowed: Mapping[str, str] = option(
         "--allow",
         value=dict,
         action="append",
         metavar="CHECK",
-        help="treat this check's errors as warnings (repeatable); kbuild.toml can do"
-        " so for a project, with a reason",
+        help="treat this check's errors as warnings (repeatable)",
         read=lambda args, _, project: allow_of(args, project.root),
         record=("allow", lambda allowed: dict(sorted(allowed.items()))),
     )
@@ -398,9 +392,8 @@ class BuildOptions:
         value="auto",
         default=partial(_environment_default, "KBUILD_DRIVER"),
         metavar="NAME",
-        help="who builds: local (this machine), nix (a derivation per variant, in a sandbox) or "
-        "auto: nix where the project was built with Nix before, and Nix can be used "
-        "(default: KBUILD_DRIVER, else auto)",
+        help="who builds: local, nix, or auto: nix if the project was built with Nix "
+        "before (default: KBUILD_DRIVER, else auto)",
         driver="",
         parse=_parse_driver,
     )
@@ -410,16 +403,15 @@ class BuildOptions:
         value="",
         default=lambda: os.environ.get(EXECUTOR_VARIABLE) or "",
         metavar="ADDRESS",
-        help="have objects compiled by other machines, e.g. by the Dask cluster at tcp://HOST:8786 "
-        "or in a scheduler file (default: KBUILD_EXECUTOR)",
+        help="have objects compiled by a cluster, at tls://HOST:8786 or in a scheduler "
+        "file (default: KBUILD_EXECUTOR)",
     )
     """Address of other machines; empty when this machine builds alone."""
     nix: NixOptions | None = option(
         Flag(
             "--max-jobs",
             metavar="N",
-            help="number of derivations to build at once, or `auto`; 0 builds only on "
-            "remote machines",
+            help="derivations to build at once, or `auto`; 0 builds only on remote machines",
         ),
         Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
         Flag("--builders", metavar="MACHINES", help="remote builders, in the syntax of nix.conf"),
@@ -435,7 +427,7 @@ class BuildOptions:
     objects: bool = True
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
-    """Whether every variant is loaded, those that were loaded before as they are included."""
+    """True to load every variant, also those that were loaded before as they are included."""
     is_published: bool = True
     """False for a variant that its author loads at once: it is not checked, and runs only here."""
     link_flags: tuple[str, ...] = ()
@@ -445,7 +437,7 @@ class BuildOptions:
         "--jobs",
         type=int,
         metavar="N",
-        help="number of compiler processes to run at once, for all variants together",
+        help="compiler processes at once, for all variants together",
         parse=partial(_parse_count, "--jobs"),
     )
     """Compiler processes of all variants together; as many as there are processors when None."""
@@ -475,14 +467,13 @@ class BuildOptions:
     provenance: bool = option(
         "--provenance",
         action="store_true",
-        help="write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
-        "beside each variant",
+        help="write SLSA provenance and an SBOM beside each variant",
         parse=_parse_provenance,
     )
 
 
 def driver_request_of(args: Namespace, nix: NixOptions) -> DriverRequest:
-    """What the options say about who is to build.
+    """The options that decide which driver builds.
 
     Raises:
         UsageError: there is no such driver.
@@ -511,7 +502,7 @@ _WHERE, _WHAT = "where to", "what is uploaded"
 
 @dataclass(frozen=True)
 class UploadOptions:
-    """What `kbuild upload` was asked for; a field says how it is written on a command line."""
+    """Options of `kbuild upload`; a field says how it is written on a command line."""
 
     repo_id: str | None = option(
         "--repo-id",
@@ -544,7 +535,7 @@ class UploadOptions:
         "--allow-dirty",
         group=_WHAT,
         action="store_true",
-        help="also variants built from uncommitted sources; the card names them",
+        help="also upload variants built from uncommitted sources; the card lists them",
     )
     allow_noncompliant: bool = option(
         "--allow-noncompliant",
@@ -558,8 +549,8 @@ class UploadOptions:
         value=frozenset,
         action="append",
         metavar="NAME",
-        help="accept the licence of others' code that is linked into a kernel, by the "
-        "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
+        help="accept the licence of code that is linked into a kernel (repeatable; or "
+        "KBUILD_ACCEPT_LICENSE)",
         parse=_parse_licences,
     )
     dry_run: bool = option(
@@ -582,7 +573,7 @@ BuildStatus = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What became of one variant."""
+    """The outcome for one variant."""
 
     variant: str
     status: BuildStatus
@@ -594,7 +585,7 @@ class BuildResult:
     objects: int = 0
     """Objects that were made."""
     from_cache: int = 0
-    """Those of them that the object cache had."""
+    """Objects that the object cache had."""
     findings: tuple[Finding, ...] = ()
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; of a variant that was up to date, none."""

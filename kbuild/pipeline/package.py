@@ -1,4 +1,4 @@
-"""From a staged folder to `build/<variant>/`: metadata, digest, and one atomic move into place."""
+"""Packages a staged folder as `build/<variant>/`: metadata, digest, and one atomic move."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def install_variant(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """As `shutil.copytree`, which goes on after an error, and then does not say which it was."""
+    """Copy like `shutil.copytree`, which goes on after an error and does not name it."""
     target.mkdir()
     for path in sorted(source.iterdir()):
         if path.is_dir():
@@ -105,7 +105,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _temporary_names(target: Path) -> tuple[Path, Path]:
-    """Where the new directory is made, and where the old one waits."""
+    """The names of the new directory before the move, and of the old one after it."""
     new, old = (target.with_name(f".{target.name}{suffix}") for suffix in _SUFFIXES)
     return new, old
 

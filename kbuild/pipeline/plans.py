@@ -1,10 +1,11 @@
-"""What this machine and its toolchains mean for plans that are made."""
+"""Adapts plans to this machine and its toolchains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import project_variants
@@ -12,11 +13,32 @@ from kbuild.plan.variant import Planner
 from kbuild.project.config.rules.files import unsupported_characters
 from kbuild.system.errors import UsageError
 from kbuild.system.os_errors import printable_path
-from kbuild.toolchains.base import ToolchainSource
+
+if TYPE_CHECKING:
+    from kbuild.pipeline.options import BuildOptions
+    from kbuild.pipeline.toolchains import Toolchains
+    from kbuild.plan.project import Project
+    from kbuild.system.processes import Runner
+    from kbuild.system.sourcetree import SourceTree
+
+
+def planner_for(
+    project: Project, tree: SourceTree, options: BuildOptions, runner: Runner
+) -> Planner:
+    """The planner with the options of a build."""
+    return Planner(
+        project,
+        tree,
+        runner,
+        options.identity,
+        options.archs,
+        options.dev,
+        options.link_flags,
+    )
 
 
 def replan_for_compilers(
-    planner: Planner, plans: Sequence[VariantPlan], tools: ToolchainSource
+    planner: Planner, plans: Sequence[VariantPlan], tools: Toolchains
 ) -> tuple[VariantPlan, ...]:
     """The plans, made again where the device compiler here is of another release than the variant.
 
@@ -26,7 +48,8 @@ def replan_for_compilers(
     compilers = {
         plan.variant: release
         for plan in plans
-        if tools.refuses(plan.requires) is None and (release := tools.compiler(plan.requires))
+        if tools.unsupported_reason(plan.requires) is None
+        and (release := tools.compiler(plan.requires))
     }
     if not compilers:
         return tuple(plans)
@@ -67,13 +90,11 @@ def with_all_candidates(plan: VariantPlan) -> VariantPlan:
     return replace(plan, aot=tuple(replace(kernel, keep_all=True) for kernel in plan.aot))
 
 
-def with_toolchains(
-    plans: Sequence[VariantPlan], tools: ToolchainSource
-) -> tuple[VariantPlan, ...]:
+def with_toolchains(plans: Sequence[VariantPlan], tools: Toolchains) -> tuple[VariantPlan, ...]:
     """The plans with the toolchain that would build each, where one fits; nothing is fetched."""
     return tuple(
         plan.with_toolchain(tools.preview(plan.requires))
-        if tools.refuses(plan.requires) is None
+        if tools.unsupported_reason(plan.requires) is None
         else plan
         for plan in plans
     )

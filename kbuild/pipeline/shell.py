@@ -11,18 +11,18 @@ from kbuild.backends import BACKENDS
 from kbuild.checks.allow import allowed_checks
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.testing import local_kernels
-from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.toolchains import Toolchains, find_toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, reason_lines
-from kbuild.plan.variant import Planner
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.workspace import Workspace
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain
 
 _VARIABLES = {
     "CMAKE_C_COMPILER": "CC",
@@ -36,7 +36,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True)
 class ShellEnvironment:
-    """What a shell has in addition to the user's own environment."""
+    """The variables of a shell beyond the user's own environment."""
 
     variant: str
     variables: Mapping[str, str]
@@ -63,10 +63,8 @@ def development_environment(
     allowed = allowed_checks(SourceTree(project.root))
     chosen = Selection(globs=(variant,)) if variant else Selection()
     options = BuildOptions(selection=chosen, dev=True, jobs=jobs, allowed=allowed)
-    tools = toolchain_source(options, services)
-    planner = Planner(
-        project, SourceTree(project.root), services.runner, options.identity, options.archs, True
-    )
+    tools = find_toolchains(options, services)
+    planner = planner_for(project, SourceTree(project.root), options, services.runner)
     plan = _preferred(planner.select(options.selection), tools, services)
     (result,) = build(
         project, replace(options, selection=Selection(globs=(plan.variant,))), services
@@ -107,11 +105,9 @@ def loading_variables(
     }
 
 
-def _preferred(
-    plans: Sequence[VariantPlan], tools: ToolchainSource, services: Services
-) -> VariantPlan:
+def _preferred(plans: Sequence[VariantPlan], tools: Toolchains, services: Services) -> VariantPlan:
     """The plan for a device of this machine and for its own Torch, as far as there is one."""
-    refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     fitting = [plan for plan in plans if refusals[plan.variant] is None]
     if not fitting:
         lines = "".join(f"\n    {line}" for line in reason_lines(refusals))

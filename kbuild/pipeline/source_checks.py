@@ -18,6 +18,7 @@ from kbuild.project.config.issue import KeyPath
 from kbuild.project.config.locate import LineIndex
 from kbuild.project.config.model import KernelSection, TorchSection
 from kbuild.sources.includes import IncludeGraph
+from kbuild.system.errors import ConfigError
 from kbuild.system.file_state import FileState, all_unchanged
 from kbuild.system.sourcetree import SourceTree
 
@@ -68,18 +69,18 @@ def flag_findings(
         for backend in backends
         for name, section in project.kernels_for(backend).items()
     ]
-    found: list[tuple[KeyPath, Finding]] = []
+    findings: list[tuple[KeyPath, Finding]] = []
     for path, section in sections:
         for key in ("cxx_flags", "cuda_flags", "hip_flags", "sycl_flags"):
             flags = getattr(section, key, None) or ()
-            found += [
+            findings += [
                 ((*path, key.replace("_", "-"), at), finding)
                 for at, finding in machine_flags(flags)
             ]
-    if not found:
+    if not findings:
         return tuple(environment_findings(environ))
     lines = LineIndex(SourceTree(project.root).read_text(BUILD_FILE))
-    on_file = (replace(f, where=f"{BUILD_FILE}:{lines.span(path).line}") for path, f in found)
+    on_file = (replace(f, where=f"{BUILD_FILE}:{lines.span(path).line}") for path, f in findings)
     return (*on_file, *environment_findings(environ))
 
 
@@ -97,7 +98,7 @@ def python_findings(
     from kbuild.checks.ops import check_ops_source
 
     def check_imports(path: Path, name: str) -> list[Finding]:
-        return check_imports_source(path, name, _captured_modules(project, path))
+        return check_imports_source(path, name, _generated_modules(project, path))
 
     checks = {"ops": check_ops_source, "imports": check_imports}
     names = tuple(frameworks) or tuple(
@@ -112,20 +113,19 @@ def python_findings(
     )
 
 
-def _captured_modules(project: Project, package: Path) -> Iterator[str]:
-    """The modules of a package that kbuild writes for captured functions and launches."""
-    for section in project.dsl_kernels.values():
-        if any(capture.function for capture in section.capture):
-            yield "_captured.py"
-        if any(capture.launches for capture in section.capture):
-            from kbuild.ops.captured.launches import packaged_module
-
-            folder = package.relative_to(project.root).as_posix()
-            yield from (packaged_module(source, folder) for source in section.src)
+def _generated_modules(project: Project, package: Path) -> Iterator[str]:
+    """The files of a package that plug-ins write."""
+    folder = package.relative_to(project.root).as_posix()
+    tables = [f.table for f in FRAMEWORKS if folder.startswith(f"{f.package_root}/")]
+    for reading in project.plugin_readings.values():
+        try:
+            yield from reading.package_files([*project.dsl_kernels], tables[0], folder).texts
+        except ConfigError:
+            continue  # planning reports it
 
 
 CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]
-"""What was looked at, and what was found."""
+"""The files that were looked at, and the findings."""
 
 
 @dataclass

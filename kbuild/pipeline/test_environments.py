@@ -47,7 +47,7 @@ class TestEnvironment:
     torch: str
     """`2.13`, or `2.13.1`."""
     variants: Variants
-    """Those that can be tested there."""
+    """The variants that can be tested there."""
 
     @property
     def build(self) -> str:
@@ -57,7 +57,7 @@ class TestEnvironment:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What is installed beside Torch."""
+        """The packages that are installed beside Torch."""
         pins = {
             package: f"{package}=={variant.framework_version}.*"
             for variant in self.variants
@@ -162,7 +162,7 @@ def read_environments(
         for v, path in variants.items()
         if v.system in (None, host_system()) and BACKENDS.find(v.backend)
     }
-    found = []
+    environments = []
     for word in dict.fromkeys(_versions(asked, project, here)):
         release = Version.parse(Version.parse(word).release)
         fitting = {v: path for v, path in here.items() if _supports(v, release)}
@@ -170,8 +170,8 @@ def read_environments(
             names = ", ".join(map(str, variants))
             message = f"--torch: no built variant supports Torch {word} on {host_system()}"
             raise UsageError(message, hint=f"built: {names}")
-        found.append(TestEnvironment(word, _for_one_build(fitting, runner)))
-    return found
+        environments.append(TestEnvironment(word, _for_one_build(fitting, runner)))
+    return environments
 
 
 def _versions(asked: str, project: Project, variants: Variants) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _supports(variant: Variant, release: Version) -> bool:
 
 
 def _for_one_build(variants: Variants, runner: Runner) -> Variants:
-    """Those of one backend: a GPU's that this machine has, else the processor's, else the first.
+    """The variants of one backend: a GPU's of this machine, else the processor's, else the first.
 
     Only on Linux each backend has a build of Torch of its own; elsewhere the client chooses.
     """

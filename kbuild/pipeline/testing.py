@@ -115,9 +115,9 @@ class ProjectTests:
     __test__ = False
 
     name: str
-    """Of the kernel, as Python imports it."""
+    """Name of the kernel, as Python imports it."""
     repo_id: str
-    """What the tests ask the client for."""
+    """Repository that the tests ask the client for."""
     marked: bool = False
     """True for those alone that are marked for CI."""
     rest: tuple[str, ...] = ()
@@ -127,11 +127,11 @@ class ProjectTests:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ProjectTests:
-        """What `asdict` gave."""
+        """Read the fields that `asdict` gave."""
         return cls(**{**facts, "rest": tuple(facts["rest"])})
 
     def folder(self, root: Path) -> Path:
-        """Where the tests of the project in `root` are.
+        """The folder of the tests of the project in `root`.
 
         Raises:
             UsageError: there is no such folder.
@@ -158,7 +158,7 @@ class ProjectTests:
         return (*places, *marked, *options, f"--rootdir={root}", *self.rest)
 
     def variables(self, folder: Path, place: Path, environ: Mapping[str, str]) -> dict[str, str]:
-        """What pytest needs beside `environ`.
+        """The variables that pytest needs beside `environ`.
 
         Args:
             folder: see `import_folder`.
@@ -175,7 +175,7 @@ class ProjectTests:
 
 @dataclass(frozen=True)
 class TestProcess:
-    """How pytest is started."""
+    """The command and variables of pytest."""
 
     __test__ = False
 
@@ -183,9 +183,9 @@ class TestProcess:
     python: Path
     environ: Mapping[str, str]
     junit: Path | None = None
-    """Where pytest writes its report."""
+    """File of pytest's report."""
     before: tuple[str, ...] = ()
-    """In front of the command."""
+    """Words in front of the command."""
     listen: LineListener | None = None
 
     def run(
@@ -228,7 +228,7 @@ def import_folder(name: str, variant: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class TestReport:
-    """What came of the tests of one variant."""
+    """The outcome of the tests of one variant."""
 
     __test__ = False
 
@@ -240,7 +240,7 @@ class TestReport:
     suite: ET.Element | None = None
     """pytest's report; None when it wrote none."""
     worker: str = ""
-    """Who ran it; empty on this machine."""
+    """Worker that ran it; empty on this machine."""
     torch: str = ""
     device: str = ""
     """Model of the GPU; empty for a processor."""
@@ -258,7 +258,7 @@ class TestReport:
 
     @property
     def place(self) -> str:
-        """Where it ran, for messages: `on worker w0`, or `with Torch 2.13.0` of this machine."""
+        """The place of the run, for messages: `on worker w0`, or `with Torch 2.13.0`."""
         return f"on worker {self.worker}" if self.worker else f"with Torch {self.torch}"
 
     @property
@@ -325,28 +325,25 @@ def join_junit(
     for report in reports:
         suite = report.suite
         if suite is None or not (report.ok or report.counts["failed"]):
-            suite = _suite_of_failure(report)
+            # The run came to no report.
+            suite = _suite_of_one(
+                report.variant, "error", report.failures[0], report.output, report.seconds
+            )
         suite.set("name", report.variant)
         if report.worker:
             suite.set("hostname", report.worker)
         elif report.torch:
             suite.set("name", f"{report.variant} {report.place}")
         joined.append(suite)
-    joined.extend(_suite_of_untested(name, reasons) for name, reasons in untested.items())
+    joined.extend(
+        _suite_of_one(name, "skipped", "no worker fits it", "\n".join(reasons))
+        for name, reasons in untested.items()
+    )
     for name in _COUNTS:
         joined.set(name, str(sum(int(suite.get(name, 0)) for suite in joined)))
     joined.set("time", f"{sum(float(suite.get('time', 0)) for suite in joined):.3f}")
     document: bytes = ET.tostring(joined, encoding="utf-8", xml_declaration=True)
     return document
-
-
-def _suite_of_failure(report: TestReport) -> ET.Element:
-    """For a run that came to no report."""
-    return _suite_of_one(report.variant, "error", report.failures[0], report.output, report.seconds)
-
-
-def _suite_of_untested(variant: str, reasons: Sequence[str]) -> ET.Element:
-    return _suite_of_one(variant, "skipped", "no worker fits it", "\n".join(reasons))
 
 
 def _suite_of_one(

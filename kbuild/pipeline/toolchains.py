@@ -1,201 +1,189 @@
-"""Which toolchain sources a command may use, in which order; the user's Torch wheels go first."""
+"""The sources of toolchains that a command may use, and which of them serves a variant."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from kbuild.pipeline.options import BuildOptions
-from kbuild.plan.plan import VariantPlan
-from kbuild.project.matrix import matrix_entries
+from kbuild.plan.plan import Requirements, ToolchainSummary
 from kbuild.project.variant import host_system
-from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.system.processes import Runner
-from kbuild.system.progress import Downloads
+from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
-from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
-from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
+from kbuild.system.version import Version
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_versions
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.rocm import RocmToolchains
-
-if TYPE_CHECKING:
-    from kbuild.toolchains.torch_wheel import TorchWheel
-
+from kbuild.toolchains.torch_wheel import TorchWheel
 
 TOOLCHAIN_NAMES = ("auto", "host", "wheels")
+Sources = Sequence[ToolchainSource]
+T = TypeVar("T")
 
 
-def toolchain_source(
+def find_toolchains(
     options: BuildOptions, services: Services, torch_wheels: Sequence[TorchWheel] = ()
-) -> ToolchainSource:
-    """The source that the options name, with the headers that kernels depend on; it is asked once.
+) -> Toolchains:
+    """The toolchains that the options name.
 
     Raises:
         UsageError: there is no source of that name.
     """
-    make = partial(
-        _compiler_source,
-        options.toolchain,
-        services.runner,
-        services.cache,
-        options.python,
-        downloads=services.ui.downloads,
-        is_portable=options.is_published,
+    return Toolchains(
+        _sources(options, services),
+        HeaderResolver(options.sources, services.cache, services.runner),
+        [(wheel, _sources(options, services, wheel)) for wheel in torch_wheels],
     )
-    compilers = make()
-    if torch_wheels:
-        from kbuild.toolchains.torch_wheel import TorchWheelToolchains
-
-        by_wheel = [(wheel, make(supply=wheel)) for wheel in torch_wheels]
-        compilers = TorchWheelToolchains(by_wheel, compilers)
-    headers = HeaderResolver(options.sources, services.cache, services.runner)
-    return CachedToolchains(ToolchainsWithHeaders(compilers, headers))
 
 
-def _compiler_source(
-    name: str,
-    runner: Runner,
-    cache: Path,
-    python: Path | None,
-    *,
-    downloads: Downloads,
-    supply: TorchWheel | None = None,
-    is_portable: bool = True,
-) -> ToolchainSource:
-    """The source of compilers and frameworks.
+def _sources(
+    options: BuildOptions, services: Services, torch_wheel: TorchWheel | None = None
+) -> Sources:
+    """The sources of compilers and frameworks, in order of preference.
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
-    rest. With wheels, CUDA 12 is compiled by an installed toolkit, else by that of a plug-in. It is
-    `host` alone when an interpreter was asked for: its Torch is then what the user wants to build
-    against. With `supply`, each of them builds against that Torch.
-
-    Raises:
-        UsageError: there is no source of that name.
+    rest. It is `host` alone when an interpreter was asked for: its Torch is then what the user
+    wants to build against. With `torch_wheel`, each source builds against that Torch.
     """
     host = HostToolchains(
-        runner,
-        FactCache(cache),
-        python,
-        supply=supply,
-        is_portable=is_portable,
-        downloads=downloads,
+        services.runner,
+        FactCache(services.cache),
+        options.python,
+        torch_wheel=torch_wheel,
+        is_portable=options.is_published,
+        downloads=services.ui.downloads,
     )
+    name = options.toolchain
     if name not in TOOLCHAIN_NAMES:
         from kbuild.toolchains.plugins import plugin_toolchain
 
-        return plugin_toolchain(name, host, TOOLCHAIN_NAMES)
+        return (plugin_toolchain(name, host, TOOLCHAIN_NAMES),)
     rocm = RocmToolchains(host, os.environ)
-    if name == "host" or (name == "auto" and python is not None):
-        return FallbackToolchains((host, rocm))
-    wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply)
+    if name == "host" or (name == "auto" and options.python is not None):
+        return (host, rocm)
+    wheels = _wheel_source(options, services, torch_wheel)
     if name == "wheels":
-        return wheels
-    return FallbackToolchains((replace(host, finder=None), wheels, host, rocm))
+        return (wheels,)
+    return (replace(host, finder=None), wheels, host, rocm)
 
 
 def _wheel_source(
-    runner: Runner,
-    cache: Path,
-    python: Path | None,
-    *,
-    downloads: Downloads,
-    supply: TorchWheel | None,
+    options: BuildOptions, services: Services, torch_wheel: TorchWheel | None
 ) -> ToolchainSource:
-    """Wheels, and for CUDA 12 whatever nvcc there is."""
+    """Wheels; CUDA 12 is compiled by an installed toolkit, else by that of a plug-in."""
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
+    from kbuild.toolchains.from_wheels import WheelToolchains
     from kbuild.toolchains.plugins import plugin_cuda_toolkits
     from kbuild.toolchains.wheels.installer import WheelInstaller
-    from kbuild.toolchains.wheels.source import WheelToolchains
 
+    runner, cache, downloads = services.runner, services.cache, services.ui.downloads
     installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
     local = LocalCudaToolkits(FactCache(cache), runner)
     others = (local, *plugin_cuda_toolkits(installer, cache))
-    return WheelToolchains(runner, cache, python, downloads, others=others, supply=supply)
-
-
-_SHOWN = 6
-
-
-def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tuple[TorchWheel, ...]:
-    """The wheels, each of a Torch release and backend of the matrix.
-
-    Raises:
-        ToolchainError: a file is not a Torch wheel for this machine, or is not in the matrix.
-    """
-    paths = tuple(dict.fromkeys(paths))
-    if not paths:
-        return ()
-    from kbuild.toolchains.torch_wheel import open_wheel
-
-    wheels = tuple(open_wheel(path, cache, runner) for path in paths)
-    for wheel in wheels:
-        _validate_in_matrix(wheel)
-    return wheels
-
-
-def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) -> None:
-    """A wheel that was given is meant to be built against.
-
-    Raises:
-        UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
-            whose C++ knows none.
-    """
-    for wheel in wheels:
-        _reject_for_dsl_variant(wheel, plans)
-        if not any(wheel.fits(plan.requires) for plan in plans):
-            raise UsageError(
-                f"{wheel.name} is {wheel}, which none of the chosen variants is built against: "
-                f"{_listed(plans)}",
-                hint="choose a variant of its release and backend, or leave the wheel out; "
-                "`kbuild list-variants --all` lists what there is",
-            )
-
-
-def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
-    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
-    fits = [plan for plan in plans if wheel.fits(plan.requires)]
-    plain = [plan for plan in plans if plan.aot and plan.requires.backend != plan.backend]
-    for plan in plain if not fits else ():
-        if wheel.is_for(plan.backend, plan.parsed_variant.backend_version):
-            raise UsageError(
-                f"{wheel.name} is {wheel}, but {plan.variant} has kernels in Python DSLs alone: "
-                f"their C++ is built against Torch {plan.requires.torch} for "
-                f"{plan.requires.backend}, and runs on Torch for {plan.backend} as well",
-                hint=f"give a wheel for {plan.requires.backend}, or leave it out; to try the "
-                f"variant with this Torch, install it and run `kbuild check --python`",
-            )
-
-
-def _listed(plans: Sequence[VariantPlan]) -> str:
-    names = [plan.variant for plan in plans]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else "none was chosen"
-
-
-def _validate_in_matrix(wheel: TorchWheel) -> None:
-    """A variant's name is made of releases in the matrix, and loads under those only."""
-    here = [entry for entry in matrix_entries() if entry.system == host_system()]
-    fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
-    if any(entry.torch == wheel.release for entry in fits):
-        return
-    if fits:
-        known = f"has {wheel.backend} with Torch {_distinct(entry.torch for entry in fits)}"
-    else:
-        others = (e.backend_version for e in here if e.backend == wheel.backend)
-        known = f"has {wheel.backend} {_distinct(filter(None, others)) or 'on other systems only'}"
-    raise ToolchainError(
-        f"{wheel.name} is {wheel}, which is not in kbuild's matrix: it {known}",
-        hint="a variant is named after its releases, and the client loads it under these only; "
-        "give a wheel of a release in the matrix, or use a newer kbuild",
+    return WheelToolchains(
+        runner, cache, options.python, downloads, others=others, torch_wheel=torch_wheel
     )
 
 
-def _distinct(versions: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(map(str, versions)))
+@dataclass(frozen=True)
+class Toolchains:
+    """Sources in order of preference: the first that supports a variant serves it.
+
+    Each question about the same requirements is asked once; errors are not kept.
+    """
+
+    sources: Sources
+    """Sources of compilers and frameworks."""
+    headers: HeaderResolver
+    """Finds the headers that kernels depend on; sources know nothing of them."""
+    of_wheels: Sequence[tuple[TorchWheel, Sources]] = ()
+    """The user's Torch wheels with the sources that build against them. The first wheel that fits
+    a variant decides: `sources` are not asked then, so that a wheel is never passed over silently.
+    """
+    _answers: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
+        source = self._once(self._source, requires)
+        if isinstance(source, str):
+            return source
+        names = requires.libraries
+        return self.headers.unsupported_reason(names, _release(requires)) if names else None
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`; without a fingerprint where there are headers."""
+        return self._once(self._preview, requires)
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self._serving(requires).compiler(_without_headers(requires))
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        return self._once(self._provision, requires)
+
+    def _once(self, answer: Callable[[Requirements], T], requires: Requirements) -> T:
+        key = (answer.__name__, requires)
+        if key not in self._answers:
+            self._answers[key] = answer(requires)
+        known: T = self._answers[key]
+        return known
+
+    def _source(self, requires: Requirements) -> ToolchainSource | str:
+        """The source that serves, or why none does."""
+        fitting = (sources for wheel, sources in self.of_wheels if wheel.fits(requires))
+        sources = next(fitting, self.sources)
+        reasons: dict[str, str] = {}
+        for source in sources:
+            reason = source.unsupported_reason(_without_headers(requires))
+            if reason is None:
+                return source
+            if len(sources) == 1 or source.is_for(requires.backend):
+                reasons[source.name] = reason
+        if len(set(reasons.values())) == 1:
+            return next(iter(reasons.values()))
+        here = str(host_system())
+        if requires.system not in (None, here):
+            return f"needs {requires.system}; this machine is {here}"
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+    def _serving(self, requires: Requirements) -> ToolchainSource:
+        source = self._once(self._source, requires)
+        if isinstance(source, str):
+            raise ToolchainError(f"no toolchain fits: {source}")
+        return source
+
+    def _preview(self, requires: Requirements) -> ToolchainSummary:
+        summary = self._serving(requires).preview(_without_headers(requires))
+        if not requires.libraries:
+            return summary
+        headers = self.headers.expected(requires.libraries, _release(requires))
+        versions = (*summary.versions, *header_versions(headers))
+        return replace(summary, versions=versions, fingerprint="")
+
+    def _provision(self, requires: Requirements) -> Toolchain:
+        toolchain = self._serving(requires).provision(_without_headers(requires))
+        if not requires.libraries:
+            return toolchain
+        headers = self.headers.resolve(requires.libraries, _release(requires))
+        facts = ((found.fact, ";".join(map(str, found.include_dirs))) for found in headers)
+        return replace(
+            toolchain,
+            cache=(*toolchain.cache, *facts),
+            headers=header_versions(headers),
+            store=toolchain.store or self.headers.store.root,
+        )
+
+
+def _without_headers(requires: Requirements) -> Requirements:
+    return replace(requires, libraries=())
+
+
+def _release(requires: Requirements) -> Version | None:
+    return Version.parse(requires.toolkit) if requires.toolkit else None

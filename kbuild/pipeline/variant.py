@@ -35,7 +35,7 @@ from kbuild.system.git import Repository
 from kbuild.system.os_errors import explain_os_error
 from kbuild.system.services import Services
 from kbuild.system.workspace import Workspace
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
     from kbuild.build.compile import ObjectFiller, StagedVariant
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kbuild.dsl.aot_build import Images
     from kbuild.dsl.aot_compiler import AotCompiler
     from kbuild.ops.image import UnitImage
+    from kbuild.pipeline.toolchains import Toolchains
     from kbuild.system.budget import Run
 
 
@@ -52,43 +53,47 @@ _SHOWN = 3
 
 
 def mark_dirty_if_uncommitted(
-    site: BuildContext, plan: VariantPlan, inputs: Sequence[str]
+    context: BuildContext, plan: VariantPlan, inputs: Sequence[str]
 ) -> VariantPlan:
     """The plan, dirty when the compiler read a project file that is not in the commit.
 
     Which headers a build reads is known only after it. The id of a build that git was not asked
     about is not judged.
     """
-    if plan.commit is None or plan.dirty or site.options.identity is not None:
+    if plan.commit is None or plan.dirty or context.options.identity is not None:
         return plan
-    new = Repository(site.project.root, site.services.runner).uncommitted((BUILD_FILE, *inputs))
+    new = Repository(context.project.root, context.services.runner).uncommitted(
+        (BUILD_FILE, *inputs)
+    )
     if not new:
         return plan
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
-    site.services.ui.warn(
+    context.services.ui.warn(
         f"{plan.variant}: made from {listed}, which is in no commit; its provenance is marked dirty"
     )
     return replace(plan, dirty=True)
 
 
-def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) -> tuple[Path, ...]:
+def write_evidence(
+    context: BuildContext, plan: VariantPlan, toolchain: Toolchain
+) -> tuple[Path, ...]:
     """Write what was asked for about the variant that is in place now; nothing when nothing was.
 
     Raises:
         BuildError: the project's files are not those any more that the variant was made from.
     """
-    if not site.options.provenance:
+    if not context.options.provenance:
         return ()
     from kbuild.pipeline.provenance.attestation import Attestation
 
-    root = site.project.root
+    root = context.project.root
     state = read_state(Workspace(root, plan.variant).root)
     read = recorded_inputs(state) if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     attestation = Attestation(
-        plan, toolchain, site.target_of(plan), root, inputs, recorded_options(site.options)
+        plan, toolchain, context.target_of(plan), root, inputs, recorded_options(context.options)
     )
-    written = attestation.write(site.services.cache, site.services.runner)
+    written = attestation.write(context.services.cache, context.services.runner)
     if state is not None and not all_unchanged(root, read):
         for path in written:
             path.unlink(missing_ok=True)
@@ -99,14 +104,14 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
     return written
 
 
-def remove_old_evidence(site: BuildContext, plan: VariantPlan) -> None:
+def remove_old_evidence(context: BuildContext, plan: VariantPlan) -> None:
     """Remove what an older build left beside the variant, unless it is about these very files."""
     from kbuild.pipeline.provenance.files import discard_outdated_attestation
 
-    removed = discard_outdated_attestation(site.target_of(plan))
+    removed = discard_outdated_attestation(context.target_of(plan))
     if removed:
         names = ", ".join(path.name for path in removed)
-        site.services.ui.say(f"{plan.variant}: removed {names} of an older build")
+        context.services.ui.say(f"{plan.variant}: removed {names} of an older build")
 
 
 def image_rows(images: Images) -> tuple[ImageRow, ...]:
@@ -170,7 +175,7 @@ def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> Image
 
 @dataclass(frozen=True)
 class _ImageResources:
-    """What one image takes, of its kernels the most."""
+    """The most registers, local and shared memory of one image's kernels."""
 
     registers: int | None
     local: int | None
@@ -194,15 +199,15 @@ def _max_known(values: Iterable[int | None]) -> int | None:
 
 
 _FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileError, OSError)
-"""What one variant may fail with while others go on."""
+"""Errors with which one variant may fail while others go on."""
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """Where and how the variants of one command are built."""
+    """The project, toolchains and options with which one command builds variants."""
 
     project: Project
-    tools: ToolchainSource
+    tools: Toolchains
     options: BuildOptions
     services: Services
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
@@ -225,22 +230,22 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.pipeline.provenance.builder import running_builder
+        from kbuild.pipeline.provenance.attestation import running_builder
 
         return running_builder(self.services.runner)
 
     @cached_property
-    def judge(self) -> SourceChecker:
-        """What the sources show without a compiler."""
+    def source_checker(self) -> SourceChecker:
+        """Finds the problems that sources show without a compiler."""
         return SourceChecker(self.project)
 
     @property
     def output(self) -> Path:
-        """Where variant directories go."""
+        """The folder of variant directories."""
         return self.options.output or self.project.root / "build"
 
     def target_of(self, plan: VariantPlan) -> Path:
-        """Where the variant directory goes."""
+        """The variant directory."""
         return self.output / plan.variant
 
     def is_current(self, plan: VariantPlan) -> bool:
@@ -257,48 +262,50 @@ class BuildContext:
         )
 
 
-def up_to_date_result(site: BuildContext, plan: VariantPlan) -> BuildResult | None:
+def up_to_date_result(context: BuildContext, plan: VariantPlan) -> BuildResult | None:
     """The outcome for a variant that has nothing to do; starts and imports nothing."""
     began = time.monotonic()
-    if not site.target_of(plan).is_dir():
+    if not context.target_of(plan).is_dir():
         return None
     try:
-        toolchain = site.tools.provision(plan.requires)
+        toolchain = context.tools.provision(plan.requires)
     except ToolchainError:
         return None  # building it will say why
     plan = plan.with_toolchain(toolchain.summary)
-    if not site.is_current(plan):
+    if not context.is_current(plan):
         return None
-    return replace(_unchanged_result(site, plan, toolchain), seconds=time.monotonic() - began)
+    return replace(_unchanged_result(context, plan, toolchain), seconds=time.monotonic() - began)
 
 
-def _unchanged_result(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) -> BuildResult:
+def _unchanged_result(
+    context: BuildContext, plan: VariantPlan, toolchain: Toolchain
+) -> BuildResult:
     """The outcome for a variant that is current."""
-    target = site.target_of(plan)
-    written, overruled = write_evidence(site, plan, toolchain), overruled_in(target) or {}
+    target = context.target_of(plan)
+    written, overruled = write_evidence(context, plan, toolchain), overruled_in(target) or {}
     return BuildResult(
         plan.variant, "up-to-date", path=target, provenance=written, overruled=overruled
     )
 
 
-def prefetch_toolchain(site: BuildContext, plan: VariantPlan) -> None:
+def prefetch_toolchain(context: BuildContext, plan: VariantPlan) -> None:
     """Have the variant's toolchain here, while other variants have the processors."""
     with suppress(ToolchainError, StorageError, OSError):  # building it will say why
-        site.tools.provision(plan.requires)
+        context.tools.provision(plan.requires)
 
 
 def source_check_failures(
-    site: BuildContext, plans: Sequence[VariantPlan]
+    context: BuildContext, plans: Sequence[VariantPlan]
 ) -> dict[str, BuildResult]:
     """The outcomes of variants whose sources cannot be right; each reason is reported once."""
     reasons: dict[str, tuple[CheckError, list[str]]] = {}
     for plan in plans:
         try:
-            _check_sources(site, plan)
+            _check_sources(context, plan)
         except CheckError as error:
             reasons.setdefault(error.message, (error, []))[1].append(plan.variant)
     for reason, _ in reasons.values():
-        site.services.ui.error(reason)
+        context.services.ui.error(reason)
     return {
         variant: BuildResult(variant, "failed", reason.message, error=reason)
         for reason, variants in reasons.values()
@@ -307,40 +314,42 @@ def source_check_failures(
 
 
 def try_build(
-    site: BuildContext,
+    context: BuildContext,
     plan: VariantPlan,
     *,
     run: Run,
     tell: ProgressCallback,
-    workshop: AotCompiler | None = None,
+    aot_compiler: AotCompiler | None = None,
     filler: ObjectFiller | None = None,
 ) -> BuildResult:
     """Build one variant; a failure is reported and becomes its outcome."""
     began = time.monotonic()
     try:
-        result = build_variant(site, plan, run=run, tell=tell, workshop=workshop, filler=filler)
+        result = build_variant(
+            context, plan, run=run, tell=tell, aot_compiler=aot_compiler, filler=filler
+        )
     except IncompleteError as error:
         result = BuildResult(plan.variant, "incomplete", error.message, error=error)
     except _FAILURES as error:
         known = (
             error
             if isinstance(error, KbuildError)
-            else explain_os_error(error, (site.project.root,))
+            else explain_os_error(error, (context.project.root,))
         )
         if run.stopped.is_set() or known is None:
             raise
-        site.services.ui.error(known)
+        context.services.ui.error(known)
         result = BuildResult(plan.variant, "failed", known.message, error=known)
     return replace(result, seconds=time.monotonic() - began)
 
 
 def build_variant(
-    site: BuildContext,
+    context: BuildContext,
     plan: VariantPlan,
     *,
     run: Run,
     tell: ProgressCallback,
-    workshop: AotCompiler | None = None,
+    aot_compiler: AotCompiler | None = None,
     filler: ObjectFiller | None = None,
 ) -> BuildResult:
     """Build one variant.
@@ -355,27 +364,27 @@ def build_variant(
     from kbuild.checks.allow import overruled_checks
     from kbuild.checks.probe_cache import record_built
 
-    toolchain = site.tools.provision(plan.requires)
+    toolchain = context.tools.provision(plan.requires)
     plan = plan.with_toolchain(toolchain.summary)
-    space, target = Workspace(site.project.root, plan.variant), site.target_of(plan)
-    with space.locked(lambda: run.is_ending, site.services.ui.say_once) as lock:
+    space, target = Workspace(context.project.root, plan.variant), context.target_of(plan)
+    with space.locked(lambda: run.is_ending, context.services.ui.say_once) as lock:
         restore_old_variant(target)
-        if site.is_current(plan):
-            return _unchanged_result(site, plan, toolchain)
-        on_sources = _check_sources(site, plan)
+        if context.is_current(plan):
+            return _unchanged_result(context, plan, toolchain)
+        on_sources = _check_sources(context, plan)
         for note in (*plan.notes, *toolchain.notes):
-            site.note(plan.variant, note)
-        runner = site.services.runner
-        warn = site.services.ui.warn
+            context.note(plan.variant, note)
+        runner = context.services.runner
+        warn = context.services.ui.warn
         compilation = Compilation(
-            plan, toolchain, space, runner, run, tell, lock, workshop, warn, filler
+            plan, toolchain, space, runner, run, tell, lock, aot_compiler, warn, filler
         )
         staged = compilation.perform()
-        findings = _finalize_checked(site, plan, staged, toolchain, space.tree, on_sources)
+        findings = _finalize_checked(context, plan, staged, toolchain, space.tree, on_sources)
         install_variant(staged.folder, target)
-        if site.options.is_published:
-            record_built(site.services.cache, target, staged.folder)
-        remove_old_evidence(site, plan)
+        if context.options.is_published:
+            record_built(context.services.cache, target, staged.folder)
+        remove_old_evidence(context, plan)
         record_build(space.root, plan, target, staged.inputs)
         result = BuildResult(
             plan.variant,
@@ -387,11 +396,11 @@ def build_variant(
             images=image_rows(staged.compiled),
             overruled=overruled_checks(findings),
         )
-        return replace(result, provenance=write_evidence(site, plan, toolchain))
+        return replace(result, provenance=write_evidence(context, plan, toolchain))
 
 
 def _finalize_checked(  # noqa: PLR0917
-    site: BuildContext,
+    context: BuildContext,
     plan: VariantPlan,
     staged: StagedVariant,
     toolchain: Toolchain,
@@ -406,41 +415,43 @@ def _finalize_checked(  # noqa: PLR0917
     from kbuild.checks.allow import overruled_checks
 
     read = [path for path, then in staged.inputs.items() if then is not None]
-    final_plan = with_image_compilers(mark_dirty_if_uncommitted(site, plan, read), staged.compiled)
-    finalize_stage(final_plan, staged.folder, site.builder)
-    findings = _check_output(site, plan, staged.folder, toolchain, tree)
+    final_plan = with_image_compilers(
+        mark_dirty_if_uncommitted(context, plan, read), staged.compiled
+    )
+    finalize_stage(final_plan, staged.folder, context.builder)
+    findings = _check_output(context, plan, staged.folder, toolchain, tree)
     findings = (*_only_in_sources(on_sources, findings), *findings)
     if allowed := overruled_checks(findings):
-        finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
+        finalize_stage(final_plan, staged.folder, replace(context.builder, overruled=allowed))
     return findings
 
 
-def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
-    """What can be judged on the sources is judged before anything is compiled."""
-    if not site.options.is_published:
+def _check_sources(context: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
+    """Run the checks that need sources alone, before anything is compiled."""
+    if not context.options.is_published:
         return ()
-    message = f"{site.project.name} would fail its checks"
-    return _raise_for_errors(site, site.judge.findings(plan), message)
+    message = f"{context.project.name} would fail its checks"
+    return _raise_for_errors(context, context.source_checker.findings(plan), message)
 
 
 def _check_output(
-    site: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
+    context: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
-    if not site.options.is_published:
+    if not context.options.is_published:
         return ()
     from kbuild.checks.base import Output, run_checks
     from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
-    services = site.services
-    memory = ProbeCache(services.cache, fresh=site.options.fresh)
+    services = context.services
+    memory = ProbeCache(services.cache, fresh=context.options.fresh)
     output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
     message = f"{plan.variant} was built but fails its checks"
-    return _raise_for_errors(site, run_checks(output), message)
+    return _raise_for_errors(context, run_checks(output), message)
 
 
 def _raise_for_errors(
-    site: BuildContext, findings: Iterable[Finding], message: str
+    context: BuildContext, findings: Iterable[Finding], message: str
 ) -> tuple[Finding, ...]:
     """The findings as they count for this project.
 
@@ -449,10 +460,10 @@ def _raise_for_errors(
     """
     from kbuild.checks.allow import is_overruling_offered, overrule
 
-    judged = overrule(findings, site.options.allowed)
+    judged = overrule(findings, context.options.allowed)
     errors = _without_consequences([f for f in judged if f.severity == "error"])
     if errors:
-        lines = _grouped_lines(errors, everything=site.services.ui.verbosity > 0)
+        lines = _grouped_lines(errors, everything=context.services.ui.verbosity > 0)
         listed = "".join(f"\n    {each}" for each in lines)
         names = filter(is_overruling_offered, dict.fromkeys(finding.check for finding in errors))
         options = " ".join(f"--allow {name}" for name in names)

@@ -29,30 +29,32 @@ _RELEASE = re.compile(r"_\d[\d_]*$")
 _STANDARD = re.compile(r"--?std[=:]")
 
 
-def components(desk: PlanningContext) -> tuple[tuple[Component, ...], tuple[str, ...]]:
+def components(context: PlanningContext) -> tuple[tuple[Component, ...], tuple[str, ...]]:
     """The components, bindings first, and one sentence per part that is left out."""
-    binding = _binding(desk)
+    binding = _binding(context)
     # Without sources of its own, the extension is what is generated for kernels in DSLs.
-    foreign = desk.project.dsl_kernels_for(desk.backend.name)
-    parts = [binding] if binding.compiled or not foreign else []
+    dsl_kernels = context.project.dsl_kernels_for(context.backend.name)
+    parts = [binding] if binding.compiled or not dsl_kernels else []
     notes: list[str] = []
-    for name, section in desk.project.kernels_for(desk.backend.name).items():
-        if not desk.backend.applies(section, desk.toolkit):
-            notes.append(f"kernel.{name} is left out: it asks for a newer {desk.backend.title}")
+    for name, section in context.project.kernels_for(context.backend.name).items():
+        if not context.backend.applies(section, context.toolkit):
+            notes.append(f"kernel.{name} is left out: it asks for a newer {context.backend.title}")
             continue
-        archs = _kernel_archs(desk, name, section)
+        archs = _kernel_archs(context, name, section)
         if archs is None:
-            notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
+            notes.append(
+                f"kernel.{name} is left out: it has no code for {', '.join(context.archs)}"
+            )
             continue
         notes.extend(f"kernel.{name}: {reason}" for reason in (*archs.dropped, *archs.shared))
-        parts.append(_kernel(desk, name, section, archs))
-    notes += [note for part in parts for note in _uncompiled_source_notes(desk, part)]
-    if not foreign and not any(part.compiled for part in parts):
-        raise _nothing_to_compile(desk, notes)
+        parts.append(_kernel(context, name, section, archs))
+    notes += [note for part in parts for note in _uncompiled_source_notes(context, part)]
+    if not dsl_kernels and not any(part.compiled for part in parts):
+        raise _nothing_to_compile(context, notes)
     return tuple(parts), tuple(notes)
 
 
-def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator[str]:
+def _uncompiled_source_notes(context: PlanningContext, part: Component) -> Iterator[str]:
     """One sentence for sources that no compiler of the backend takes."""
     left = [
         source.path
@@ -61,40 +63,42 @@ def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator
     ]
     if left:
         named, are = ", ".join(f"`{path}`" for path in left), "is" if len(left) == 1 else "are"
-        takes = ", ".join(compiled_suffixes(desk.backend))
-        where = desk.framework.table if part.name == BINDING else f"kernel.{part.name}"
-        yield f"{where}: {named} {are} not compiled: {desk.backend.title} takes {takes}"
+        takes = ", ".join(compiled_suffixes(context.backend))
+        where = context.framework.table if part.name == BINDING else f"kernel.{part.name}"
+        yield f"{where}: {named} {are} not compiled: {context.backend.title} takes {takes}"
 
 
-def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigError:
+def _nothing_to_compile(context: PlanningContext, notes: Iterable[str]) -> ConfigError:
     reasons = "".join(f"; {note}" for note in notes)
-    message = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
-    hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
-    return config_error(desk.tree, (desk.framework.table, "src"), message, hint)
+    message = (
+        f"no section has a source that is compiled (variant {context.choice.variant}){reasons}"
+    )
+    hint = f"list a source in `src` of `[{context.framework.table}]` or of a kernel"
+    return config_error(context.tree, (context.framework.table, "src"), message, hint)
 
 
-def _binding(desk: PlanningContext) -> Component:
-    section = desk.project.file.framework_table(desk.framework.table)
+def _binding(context: PlanningContext) -> Component:
+    section = context.project.file.framework_table(context.framework.table)
     assert isinstance(section, (TorchSection, TvmFfiSection))  # noqa: S101 - compiled frameworks
     own = UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
-    sources = _sources(desk.backend.name, tuple(section.src))
-    archs = _binding_archs(desk, sources)
+    sources = _sources(context.backend.name, tuple(section.src))
+    archs = _binding_archs(context, sources)
     return Component(
         name=BINDING,
         sources=sources,
-        include=_include(desk, section.include),
+        include=_include(context, section.include),
         definitions=(
-            *desk.framework.definitions(desk.ops_name, desk.floor),
-            f"{desk.framework.name_macro}={desk.ops_name}",
+            *context.framework.definitions(context.ops_name, context.floor),
+            f"{context.framework.name_macro}={context.ops_name}",
         ),
         flags=_merge_flags(
-            desk.backend.binding_flags(desk.toolkit),
-            desk.backend.arch_flags(archs, desk.toolkit) if archs.names else UnitFlags(),
+            context.backend.binding_flags(context.toolkit),
+            context.backend.arch_flags(archs, context.toolkit) if archs.names else UnitFlags(),
             own,
             _c_flags(sources, section.cxx_flags),
         ),
         archs=archs.names,
-        depends=(desk.framework.table, *_libraries(desk)),
+        depends=(context.framework.table, *_libraries(context)),
     )
 
 
@@ -106,60 +110,64 @@ def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
     return UnitFlags((("C", ("-fvisibility=hidden", *kept)),))
 
 
-def _binding_archs(desk: PlanningContext, sources: Sequence[Source]) -> Archs:
+def _binding_archs(context: PlanningContext, sources: Sequence[Source]) -> Archs:
     """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
-    device = set(desk.backend.languages) - {"CXX"}
+    device = set(context.backend.languages) - {"CXX"}
     if any(source.language in device for source in sources):
-        return desk.backend.archs(desk.archs or None, desk.toolkit)
+        return context.backend.archs(context.archs or None, context.toolkit)
     return Archs()
 
 
-def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Archs) -> Component:
+def _kernel(context: PlanningContext, name: str, section: KernelSection, archs: Archs) -> Component:
     sources = [posixpath.normpath(source) for source in section.src]
-    include = _include(desk, section.include)
-    sees_framework = _sees_framework(desk, section, sources, include)
-    own = desk.backend.flags(section, archs, desk.toolkit)
-    compiled = _sources(desk.backend.name, tuple(section.src))
-    common = desk.backend.binding_flags(desk.toolkit) if sees_framework else UnitFlags()
+    include = _include(context, section.include)
+    sees_framework = _sees_framework(context, section, sources, include)
+    own = context.backend.flags(section, archs, context.toolkit)
+    compiled = _sources(context.backend.name, tuple(section.src))
+    common = context.backend.binding_flags(context.toolkit) if sees_framework else UnitFlags()
     # The op namespace goes only where it is used: a new id then recompiles nothing else.
-    macro = desk.framework.name_macro
-    uses_name = desk.includes.mention(sources, include, macro)
+    macro = context.framework.name_macro
+    uses_name = context.includes.mention(sources, include, macro)
     return Component(
         name=name,
         sources=compiled,
         include=include,
         definitions=(
             (
-                *(desk.framework.definitions(desk.ops_name, desk.floor) if sees_framework else ()),
-                *((f"{macro}={desk.ops_name}",) if uses_name else ()),
+                *(
+                    context.framework.definitions(context.ops_name, context.floor)
+                    if sees_framework
+                    else ()
+                ),
+                *((f"{macro}={context.ops_name}",) if uses_name else ()),
             )
         ),
         flags=_merge_flags(common, own, _c_flags(compiled, section.cxx_flags)),
         archs=archs.names,
-        depends=_depends(desk, section, sees_framework=sees_framework),
+        depends=_depends(context, section, sees_framework=sees_framework),
     )
 
 
 def _sees_framework(
-    desk: PlanningContext, section: KernelSection, sources: Sequence[str], include: Sequence[str]
+    context: PlanningContext, section: KernelSection, sources: Sequence[str], include: Sequence[str]
 ) -> bool:
     """Torch is seen by sections that ask for it, in `depends` or by including its headers.
 
     Another framework is seen by all, and instead of Torch.
     """
-    if desk.framework.table != "torch" or "torch" in section.depends:
+    if context.framework.table != "torch" or "torch" in section.depends:
         return True
-    return desk.includes.lead_below(sources, include, desk.framework.header_folders)
+    return context.includes.lead_below(sources, include, context.framework.header_folders)
 
 
-def _libraries(desk: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...]:
+def _libraries(context: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...]:
     """What the backend's sections depend on: each library's headers are for every unit.
 
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
     when the section that names it is left out. Of a library in several releases, a unit sees the
     one that its section names, or none.
     """
-    sections = desk.project.kernels_for(desk.backend.name).values()
+    sections = context.project.kernels_for(context.backend.name).values()
     named = {name for section in sections for name in section.depends if name != "torch"}
     releases = Counter(map(_library_of, named))
     known = {_library_of(name) for name in own}
@@ -176,40 +184,40 @@ def _library_of(name: str) -> str:
 
 
 def _depends(
-    desk: PlanningContext, section: KernelSection, *, sees_framework: bool
+    context: PlanningContext, section: KernelSection, *, sees_framework: bool
 ) -> tuple[str, ...]:
     """The framework, the section's own libraries, then those of the other sections."""
     own = section.depends
-    if sees_framework and desk.framework.table not in own:
-        own = (desk.framework.table, *own)
-    if desk.framework.table != "torch":
+    if sees_framework and context.framework.table not in own:
+        own = (context.framework.table, *own)
+    if context.framework.table != "torch":
         own = tuple(name for name in own if name != "torch")
-    return tuple(dict.fromkeys((*own, *_libraries(desk, own))))
+    return tuple(dict.fromkeys((*own, *_libraries(context, own))))
 
 
-def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> Archs | None:
+def _kernel_archs(context: PlanningContext, name: str, section: KernelSection) -> Archs | None:
     """The section's archs, or those of them that the user asks for; None when none is left."""
-    key = desk.backend.arch_key
+    key = context.backend.arch_key
     if key is None:
         return Archs()
     listed = getattr(section, key.replace("-", "_"))
     requested = None if listed is None else tuple(listed)
     try:
-        archs = _archs(desk.backend.name, requested, desk.toolkit)
+        archs = _archs(context.backend.name, requested, context.toolkit)
         chosen: Archs | None = archs
-        if desk.archs and requested is None:
-            chosen = _archs(desk.backend.name, desk.archs, desk.toolkit)
-        elif desk.archs:
+        if context.archs and requested is None:
+            chosen = _archs(context.backend.name, context.archs, context.toolkit)
+        elif context.archs:
             kept = tuple(
                 arch
                 for arch in archs.names
-                if any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
+                if any(context.backend.arch_serves(arch, wanted) for wanted in context.archs)
             )
             chosen = Archs(kept, archs.dropped) if kept else None
-        return desk.backend.grouped(section, chosen, archs) if chosen else None
+        return context.backend.grouped(section, chosen, archs) if chosen else None
     except ValueError as error:
-        message = f"{error} (variant {desk.choice.variant})"
-        raise config_error(desk.tree, ("kernel", name, key), message) from None
+        message = f"{error} (variant {context.choice.variant})"
+        raise config_error(context.tree, ("kernel", name, key), message) from None
 
 
 @cache
@@ -226,9 +234,9 @@ def _sources(backend: str, paths: tuple[str, ...]) -> tuple[Source, ...]:
     return tuple(Source(path, language_of(path)) for path in distinct)
 
 
-def _include(desk: PlanningContext, folders: Sequence[str]) -> tuple[str, ...]:
+def _include(context: PlanningContext, folders: Sequence[str]) -> tuple[str, ...]:
     """The section's folders; `csrc` as well when there is one, as in Hugging Face's builder."""
-    usual = (_USUAL_INCLUDE,) if desk.tree.is_dir(_USUAL_INCLUDE) else ()
+    usual = (_USUAL_INCLUDE,) if context.tree.is_dir(_USUAL_INCLUDE) else ()
     return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*folders, *usual)))
 
 
@@ -295,26 +303,26 @@ class _HostFlag:
 
 
 def libraries(
-    desk: PlanningContext, components: Sequence[Component], *, needs_toolkit: bool
+    context: PlanningContext, components: Sequence[Component], *, needs_toolkit: bool
 ) -> tuple[str, ...]:
     """What is linked: the framework, the backend's runtime, what flags mean beyond the driver.
 
     Launchers in generated C++ open the device's driver when they are first called.
     """
-    device = desk.backend.libraries(desk.framework.name) if needs_toolkit else ()
-    system = desk.choice.variant.system
+    device = context.backend.libraries(context.framework.name) if needs_toolkit else ()
+    system = context.choice.variant.system
     own: tuple[str, ...] = ()
     if system is not None and system.os == "darwin":
         past = [flag for flag in _host_flags(components) if flag.to_front_end]
         own = (_APPLE_RUNTIME,) if any(_OPENMP.fullmatch(flag.text) for flag in past) else ()
-    return (*desk.framework.libraries(), *own, *device)
+    return (*context.framework.libraries(), *own, *device)
 
 
-def link_flags(desk: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
+def link_flags(context: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
     """The backend's flags, and the link parts of the compiler flags, each once, in their order."""
-    sections = desk.project.kernels_for(desk.backend.name).values()
-    built = [section for section in sections if desk.backend.applies(section, desk.toolkit)]
-    own = desk.backend.link_flags(built, desk.toolkit)
+    sections = context.project.kernels_for(context.backend.name).values()
+    built = [section for section in sections if context.backend.applies(section, context.toolkit)]
+    own = context.backend.link_flags(built, context.toolkit)
     return (*own, *(flag for flag in driver_flags(components) if flag not in own))
 
 
@@ -323,13 +331,13 @@ def driver_flags(components: Iterable[Component]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(flag for part in components for flag in _link_counterparts(part)))
 
 
-def linking_notes(desk: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
+def linking_notes(context: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
     """One sentence per flag that has no effect, because only a linker reads it."""
     notes = []
     for part in components:
         ignored = list(dict.fromkeys(_linker_only_flags(part)))
         if ignored:
-            where = desk.framework.table if part.name == BINDING else f"kernel.{part.name}"
+            where = context.framework.table if part.name == BINDING else f"kernel.{part.name}"
             named = ", ".join(f"`{flag}`" for flag in ignored)
             verb = "has" if len(ignored) == 1 else "have"
             notes.append(

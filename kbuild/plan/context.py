@@ -6,15 +6,15 @@ And which of the project's files are shipped or identify the source.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kbuild.backends import Backend
 from kbuild.backends.frameworks import FRAMEWORKS, Framework
-from kbuild.plan.plan import PackagedFile
+from kbuild.plan.plan import AotKernel, GeneratedFile, PackagedFile
 from kbuild.plan.project import BUILD_FILE, Project
 from kbuild.plan.selection import VariantChoice
-from kbuild.project.config.document import CAPTURED_FOLDER
 from kbuild.sources.includes import IncludeGraph
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
@@ -49,6 +49,18 @@ class PlanningContext:
         return torch.stable_abi_for(self.backend.name) if torch else None
 
 
+@dataclass(frozen=True)
+class AotKernels:
+    """The kernels in DSLs of a variant."""
+
+    kernels: tuple[AotKernel, ...] = ()
+    notes: tuple[str, ...] = ()
+    """One sentence per arch or kernel that is left out."""
+    generated: tuple[GeneratedFile, ...] = ()
+    op_modules: tuple[str, ...] = ()
+    """See `VariantPlan`."""
+
+
 GENERATED_OPS = "_ops.py"
 TABLES = "tuned"
 """Folder of the tuned tables of kernels in Python DSLs."""
@@ -62,12 +74,13 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
         *project.kernels.values(),
         *(t for t in (file.torch, file.tvm_ffi) if t is not None),
     ]
-    foreign = project.dsl_kernels.values()
-    listed = [path for section in (*sections, *foreign) for path in section.src]
+    dsl_kernels = project.dsl_kernels.values()
+    listed = [path for section in (*sections, *dsl_kernels) for path in section.src]
     folders = [folder for section in sections for folder in section.include]
     # What the kernels import lies beside them.
-    folders += [posixpath.dirname(path) for section in foreign for path in section.src[:1]]
-    folders += [TABLES, CAPTURED_FOLDER] if foreign else []
+    folders += [posixpath.dirname(path) for section in dsl_kernels for path in section.src[:1]]
+    folders += [TABLES] if dsl_kernels else []
+    listed += [path for reading in project.plugin_readings.values() for path in reading.inputs]
     roots = {framework.package_root for framework in FRAMEWORKS}
     walked = [
         path
@@ -79,21 +92,17 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
     return tuple(sorted(path for path in paths if PurePosixPath(path).name != GENERATED_OPS))
 
 
-def packaged_files(desk: PlanningContext) -> tuple[PackagedFile, ...]:
-    """The Python package's files by extension, all but `_ops.py`, which is generated."""
-    root = f"{desk.framework.package_root}/{desk.project.python_name}"
-    table = desk.project.file.framework_table(desk.project.file.framework_key)
+def packaged_files(
+    context: PlanningContext, generated: Collection[str]
+) -> tuple[PackagedFile, ...]:
+    """The Python package's files by extension, but for those that are generated."""
+    root = f"{context.framework.package_root}/{context.project.python_name}"
+    table = context.project.file.framework_table(context.project.file.framework_key)
     suffixes = {*_PYTHON_SUFFIXES, *(ext.lstrip(".") for ext in (table.pyext if table else ()))}
-    captured = {
-        posixpath.normpath(source)
-        for section in desk.project.dsl_kernels_for(desk.backend.name).values()
-        if any(capture.launches for capture in section.capture)
-        for source in section.src
-    }  # they are shipped with what launches their kernels
     files = []
-    for path in desk.tree.walk(root) if desk.tree.is_dir(root) else ():
+    for path in context.tree.walk(root) if context.tree.is_dir(root) else ():
         target = posixpath.relpath(path, root)
-        is_packaged = target != GENERATED_OPS and path not in captured
+        is_packaged = target != GENERATED_OPS and target not in generated
         if PurePosixPath(path).suffix.lstrip(".") in suffixes and is_packaged:
             files.append(PackagedFile(path, target))
     return tuple(files)

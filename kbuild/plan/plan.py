@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kbuild.project.variant import FrameworkName, Variant
 
 if TYPE_CHECKING:
-    from kbuild.ops.section import SectionReading
+    from kbuild.ops.section import DslSection
 
 PLAN_FORMAT = 1
 BINDING = "binding"
@@ -80,41 +80,46 @@ class Component:
 class AotKernel:
     """A `[kernel.*]` section in a Python DSL, which is compiled ahead of time."""
 
-    name: str
-    language: str
-    toolchain: tuple[str, ...]
-    """Distributions at exact versions: `triton==3.9.0`."""
-    sources: tuple[str, ...]
-    """POSIX paths relative to the project, the one with the kernel functions first."""
+    section: DslSection
     targets: tuple[str, ...]
     """What is compiled for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
     flavour: str
     """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
-    section: Mapping[str, Any]
-    """The table as `build.toml` has it; parsed, it is `reading`."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
     """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
-    captured: Mapping[str, Any] = field(default_factory=dict)
-    """Where the ops are the launches of the author's Python: `sources` that are shipped, the
-    `functions` that they launch, and `fallback`."""
-    wrappers: tuple[Mapping[str, Any], ...] = ()
-    """Captured functions whose ops these are: what the Python that joins the ops is made of."""
 
-    @cached_property
-    def reading(self) -> SectionReading:
-        """The section's ops; parsed when they are first needed, and once for all variants.
+    @property
+    def name(self) -> str:
+        """The section's name."""
+        return self.section.name
 
-        Of ops that `kbuild capture` wrote, errors alone: their conditions cover all calls together.
-        """
-        from kbuild.ops.section import read_section
+    @property
+    def language(self) -> str:
+        """What the kernels are written in."""
+        return self.section.language
 
-        reading = read_section(self.name, self.section)
-        if not self.wrappers:
-            return reading
-        errors = (issue for issue in reading.issues if issue.severity == "error")
-        return replace(reading, issues=tuple(errors))
+    @property
+    def toolchain(self) -> tuple[str, ...]:
+        """Distributions at exact versions: `triton==3.9.0`."""
+        return self.section.toolchain
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """POSIX paths relative to the project, the one with the kernel functions first."""
+        return self.section.sources
+
+    @property
+    def origin(self) -> str:
+        """The part of the author's source that a plug-in read the section from; else empty."""
+        return self.section.origin
+
+    def to_json(self) -> dict[str, Any]:
+        """The kernel as a JSON object; the section as `build.toml` has it."""
+        about = ("name", "language", "toolchain", "sources", "origin")
+        own = {key: getattr(self, key) for key in about}
+        return {**own, **vars(self), "section": self.section.table}
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,17 @@ class PackagedFile:
     """POSIX path relative to the project."""
     target: str
     """POSIX path relative to the variant directory."""
+
+
+@dataclass(frozen=True)
+class GeneratedFile:
+    """A file of the package that no author wrote there: a text, or another file of the project."""
+
+    target: str
+    """POSIX path relative to the variant directory."""
+    text: str = ""
+    source: str = ""
+    """POSIX path relative to the project, of the file that it is a copy of."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +208,10 @@ class VariantPlan:
     format: int = PLAN_FORMAT
     aot: tuple[AotKernel, ...] = ()
     """Kernels in Python DSLs; not in the JSON of a plan that has none."""
+    generated: tuple[GeneratedFile, ...] = ()
+    """Files that plug-ins add to the package for these; not in the JSON of a plan without."""
+    op_modules: tuple[str, ...] = ()
+    """Modules among them that are imported with the ops."""
 
     @property
     def parsed_variant(self) -> Variant:
@@ -207,9 +227,9 @@ class VariantPlan:
     def inputs(self) -> tuple[str, ...]:
         """Every project file that the plan names, sorted."""
         sources = {source.path for part in self.components for source in part.sources}
-        foreign = {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
-        foreign |= {path for kernel in self.aot for path in kernel.captured.get("sources", ())}
-        return tuple(sorted(sources | foreign | {file.source for file in self.files}))
+        sources |= {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
+        sources |= {file.source for file in self.generated if file.source}
+        return tuple(sorted(sources | {file.source for file in self.files}))
 
     def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:
         """The same plan, with the toolchain that it will be built by."""
@@ -218,17 +238,16 @@ class VariantPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object, keys in a fixed order."""
         # A large project has thousands of sources and files, and `asdict` copies each.
-        whole = asdict(replace(self, components=(), files=()))
+        whole = asdict(replace(self, components=(), files=(), aot=()))
         whole["components"] = tuple(
             vars(part) | {"sources": tuple(dict(vars(source)) for source in part.sources)}
             for part in self.components
         )
         whole["files"] = tuple(dict(vars(file)) for file in self.files)
-        if not self.aot:
-            del whole["aot"]
-        for kernel in whole.get("aot", ()):
-            if not kernel["captured"]:
-                del kernel["captured"]
+        whole["aot"] = tuple(kernel.to_json() for kernel in self.aot)
+        for key in ("aot", "generated", "op_modules"):
+            if not whole[key]:
+                del whole[key]
         return whole
 
     @classmethod
@@ -242,12 +261,15 @@ class VariantPlan:
             raise ValueError(f"plan format {data.get('format')}: this kbuild reads {PLAN_FORMAT}")
         from pydantic import TypeAdapter
 
-        return TypeAdapter(cls).validate_python(dict(data))
+        from kbuild.ops.section import DslSection
+
+        kernels = ({**k, "section": DslSection.from_json(k)} for k in data.get("aot", ()))
+        return TypeAdapter(cls).validate_python({**data, "aot": tuple(kernels)})
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON form."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         # In a section the order of keys counts: a `matrix` makes the first candidate the default.
-        text += "".join(json.dumps(kernel.section) for kernel in self.aot)
+        text += "".join(json.dumps(kernel.section.table) for kernel in self.aot)
         return hashlib.sha256(text.encode()).hexdigest()

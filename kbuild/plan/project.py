@@ -6,18 +6,24 @@ Joins the configuration models with what the backends add to them.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import other_backend_names
-from kbuild.ops.rules import DSL_RULES
+from kbuild.ops.rules import DslRules
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.load import load
 from kbuild.project.config.model import BackendCatalog, BuildFile, KernelSection
+from kbuild.project.config.section_readers import PluginReading
 from kbuild.system.errors import Problem
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
+
+if TYPE_CHECKING:
+    from kbuild.ops.section import DslSection
 
 BUILD_FILE = "build.toml"
 KBUILD_FILE = "kbuild.toml"
@@ -34,6 +40,10 @@ class Project:
     edition: int
     """Edition that the file is written in: 3, 4 or 5."""
     warnings: tuple[Problem, ...] = ()
+    dsl_sections: Mapping[str, tuple[DslSection, ...]] = field(default_factory=dict)
+    """Kernel in a Python DSL -> its section, and those that plug-ins read from keys of it."""
+    plugin_readings: Mapping[str, PluginReading] = field(default_factory=dict)
+    """What plug-ins read from their keys of these kernels, by key."""
 
     @property
     def name(self) -> str:
@@ -86,20 +96,21 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
         other_names=other_backend_names(backends),
         hosts=tuple(b.name for b in backends if b.is_host),
         arch_keys={b.name: (b.arch_key, b.check_gpu) for b in backends if b.arch_key is not None},
-        rules=DSL_RULES,
     )
 
 
 def open_project(root: Path, tree: SourceTree | None = None) -> Project:
-    """Read and judge the project in `root`.
+    """Read and validate the project in `root`.
 
     Raises:
         ConfigError: with every error and warning about the project's files.
     """
     root = root.absolute()
     tree = tree or SourceTree(root)
-    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE)
-    return Project(root, loaded.file, loaded.edition, loaded.warnings)
+    rules = DslRules()
+    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE, (rules,))
+    readings = loaded.plugins.by_key
+    return Project(root, loaded.file, loaded.edition, loaded.warnings, rules.sections, readings)
 
 
 def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:

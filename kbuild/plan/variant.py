@@ -10,7 +10,7 @@ from kbuild.backends import BACKENDS
 from kbuild.backends.base import HOST_LANGUAGES
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.components import components, libraries, link_flags, linking_notes
-from kbuild.plan.context import PlanningContext, packaged_files, source_files
+from kbuild.plan.context import AotKernels, PlanningContext, packaged_files, source_files
 from kbuild.plan.plan import (
     BINDING,
     AotKernel,
@@ -109,7 +109,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
     variant, identity = choice.variant, planner.identity
     ops_name = f"_{planner.project.python_name}_{variant.backend}_{identity.unique_id}"
     framework = FRAMEWORKS.get(variant.framework)
-    desk = PlanningContext(
+    context = PlanningContext(
         planner.project,
         choice,
         planner.tree,
@@ -120,66 +120,69 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         planner.archs,
         Version.parse(compiler) if compiler else None,
     )
-    parts, notes = components(desk) if framework.compiled else ((), ())
-    foreign, others = _dsl_kernels(desk)
-    is_compiled = bool(parts or foreign)
-    needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
-    languages = desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
+    parts, notes = components(context) if framework.compiled else ((), ())
+    dsl = _dsl_kernels(context)
+    is_compiled = bool(parts or dsl.kernels)
+    needs_toolkit = is_compiled and not (dsl.kernels and _needs_only_cxx(context, parts))
+    languages = context.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
     extra = {language for part in parts for language in part.languages}.difference(languages)
-    system = desk.choice.variant.system
+    system = context.choice.variant.system
     return VariantPlan(
         variant=str(variant),
         framework=variant.framework,
         backend=variant.backend,
-        kernel=_facts(desk),
+        kernel=_facts(context),
         unique_id=identity.unique_id,
         ops_name=ops_name,
-        requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
-        definitions=_definitions(desk) if is_compiled else (),
+        requires=_requirements(context, parts, dsl.kernels, needs_toolkit=needs_toolkit),
+        definitions=_definitions(context) if is_compiled else (),
         languages=(*languages, *sorted(extra, reverse=True)) if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
-        libraries=_libraries(planner, desk, parts, needs_toolkit) if is_compiled else (),
-        link_flags=_link_flags(planner, desk, parts) if is_compiled else (),
+        libraries=_libraries(planner, context, parts, needs_toolkit) if is_compiled else (),
+        link_flags=_link_flags(planner, context, parts) if is_compiled else (),
         deployment_target=(
-            desk.backend.deployment_target() if system and system.os == "darwin" else None
+            context.backend.deployment_target() if system and system.os == "darwin" else None
         ),
-        archs=_archs(desk, parts, foreign),
-        files=packaged_files(desk),
+        archs=_archs(context, parts, dsl.kernels),
+        files=packaged_files(context, {file.target for file in dsl.generated}),
         commit=identity.commit,
         dirty=identity.dirty,
-        notes=(*notes, *linking_notes(desk, parts), *others, *filter(None, (identity.note,))),
-        aot=foreign,
+        notes=(*notes, *linking_notes(context, parts), *dsl.notes, *filter(None, (identity.note,))),
+        aot=dsl.kernels,
+        generated=dsl.generated,
+        op_modules=dsl.op_modules,
     )
 
 
 def _libraries(
-    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
+    planner: Planner, context: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
 ) -> tuple[str, ...]:
     """Those of the backend and the framework; the caller's come behind the objects, too."""
-    own = libraries(desk, parts, needs_toolkit=needs_toolkit)
+    own = libraries(context, parts, needs_toolkit=needs_toolkit)
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
 
 
 def _link_flags(
-    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...]
+    planner: Planner, context: PlanningContext, parts: tuple[Component, ...]
 ) -> tuple[str, ...]:
-    own = link_flags(desk, parts)
+    own = link_flags(context, parts)
     return (*own, *(flag for flag in planner.link_flags if not flag.startswith("-l")))
 
 
-def _dsl_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
-    """The kernels in DSLs with what is to be said of them; nothing is imported for none."""
-    if not desk.framework.compiled or not desk.project.dsl_kernels_for(desk.backend.name):
-        return (), ()
+def _dsl_kernels(context: PlanningContext) -> AotKernels:
+    """The kernels in DSLs; nothing is read or imported for none."""
+    is_compiled = context.framework.compiled
+    if not is_compiled or not context.project.dsl_kernels_for(context.backend.name):
+        return AotKernels()
     from kbuild.plan.aot import aot_kernels
 
-    return aot_kernels(desk)
+    return aot_kernels(context)
 
 
-def _facts(desk: PlanningContext) -> KernelInfo:
-    general = desk.project.file.general
-    table = general.backend_general(desk.backend.name)
+def _facts(context: PlanningContext) -> KernelInfo:
+    general = context.project.file.general
+    table = general.backend_general(context.backend.name)
     depends = (*general.kernel_depends, *(table.kernel_depends if table else ()))
     python = (*general.python_depends, *(table.python_depends if table else ()))
     return KernelInfo(
@@ -197,12 +200,12 @@ def _facts(desk: PlanningContext) -> KernelInfo:
     )
 
 
-def _definitions(desk: PlanningContext) -> tuple[str, ...]:
-    backend = desk.backend.definitions if desk.framework.backend_macros else ()
-    return (desk.backend.define, *backend)
+def _definitions(context: PlanningContext) -> tuple[str, ...]:
+    backend = context.backend.definitions if context.framework.backend_macros else ()
+    return (context.backend.define, *backend)
 
 
-def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> bool:
+def _needs_only_cxx(context: PlanningContext, components: Sequence[Component]) -> bool:
     """True when a C++ compiler is all that the sources need: device code comes from DSLs alone."""
     host = {CXX_LANGUAGE, *HOST_LANGUAGES.values()}
     if any(part.name != BINDING or part.languages - host for part in components):
@@ -210,20 +213,20 @@ def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> b
     from kbuild.plan.aot import sees_device_headers
 
     return not any(
-        sees_device_headers(desk, [source.path for source in part.sources], part.include)
+        sees_device_headers(context, [source.path for source in part.sources], part.include)
         for part in components
     )
 
 
 def _archs(
-    desk: PlanningContext, components: Sequence[Component], kernels: Sequence[AotKernel]
+    context: PlanningContext, components: Sequence[Component], kernels: Sequence[AotKernel]
 ) -> tuple[str, ...]:
-    noarch = desk.project.file.torch_noarch
-    key = desk.backend.arch_key
+    noarch = context.project.file.torch_noarch
+    key = context.backend.arch_key
     if not components and not kernels:
         listed = getattr(noarch, key.replace("-", "_")) if noarch and key else None
         return tuple(sorted(listed or ()))
-    device = desk.backend.device_languages
+    device = context.backend.device_languages
     compiled = (part for part in components if part.languages & device)
     archs = {arch for part in compiled for arch in part.archs}
     if kernels:
@@ -234,22 +237,22 @@ def _archs(
 
 
 def _requirements(
-    desk: PlanningContext,
+    context: PlanningContext,
     components: Sequence[Component],
     kernels: Sequence[AotKernel],
     *,
     needs_toolkit: bool,
 ) -> Requirements:
-    variant = desk.choice.variant
+    variant = context.choice.variant
     toolkit = variant.backend_version if needs_toolkit or not kernels else None
     headers = {name for part in components for name in part.depends}
     stable = variant.framework == "torch-stable-abi"
-    needed = desk.floor if stable else desk.choice.torch
+    needed = context.floor if stable else context.choice.torch
     return Requirements(
         backend=variant.backend
         if needs_toolkit or not kernels
         else next(backend.name for backend in BACKENDS if backend.is_host),
-        torch=str(needed) if needed and desk.framework.table == "torch" else None,
+        torch=str(needed) if needed and context.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,
         tvm_ffi=str(variant.framework_version) if variant.framework == "tvm-ffi" else None,

@@ -1,4 +1,4 @@
-"""Which state of the source a build is made from: commit, dirtiness, and the short unique id.
+"""The state of the source that a build is made from: commit, dirtiness, and the short unique id.
 
 The id names the op namespace, so it must be the same on every run and differ between published
 states. In git it is the tree hash of the project's own folder (an unrelated commit elsewhere in
@@ -36,7 +36,7 @@ class Identity:
     dirty: bool = False
     """True when what is built differs from the commit (or from the index without one)."""
     note: str = ""
-    """What the user should know, e.g. why git was not asked."""
+    """A remark for the user, e.g. why git was not asked."""
 
     def for_development(self) -> Identity:
         """The same with the id of development builds.

@@ -39,11 +39,11 @@ _COMMON_SPELLINGS = {
     "cc0": "CC0-1.0",
     "publicdomain": "CC0-1.0",
 }
-"""What people write for usual licences, without spaces, hyphens and the word "license"."""
+"""Spellings of usual licences, without spaces, hyphens and the word "license"."""
 
 
 def spdx_doubt(text: str) -> tuple[str, str] | None:
-    """Why the text is no SPDX expression, and what to write; None when it is one, in any case.
+    """The reason that the text is no SPDX expression, and what to write; None when it is one.
 
     SPDX compares without case, so the Hub's `apache-2.0` is an expression as well.
     """
@@ -70,11 +70,11 @@ class Licence:
     name: str
     title: str
     text: str
-    """Where it can be read."""
+    """Address of the text."""
 
 
 def metadata_entry(name: str) -> str:
-    """What the entry of a licence is called in `metadata.json`."""
+    """The name of a licence's entry in `metadata.json`."""
     return f"{_ENTRY}{name}"
 
 

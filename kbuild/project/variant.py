@@ -154,3 +154,11 @@ def _framework_of(match: re.Match[str]) -> tuple[FrameworkName, str]:
     if match["stable"]:
         return "torch-stable-abi", match["stable"]
     return "tvm-ffi", match["tvm"]
+
+
+def variant_named(name: str) -> Variant | None:
+    """The variant of a directory's name; None when the name is no variant's."""
+    try:
+        return Variant.parse(name)
+    except ValueError:
+        return None

@@ -35,7 +35,7 @@ class BinaryDifference:
     before: str = ""
     after: str = ""
     note: str = ""
-    """What else is to be said, e.g. another size."""
+    """A remark, e.g. another size."""
 
     def __str__(self) -> str:
         """`.text+0x10 in f: 90 90 -> 90 cc (32 -> 48 bytes)`."""
@@ -58,9 +58,9 @@ class FileDifference:
     """POSIX path relative to the variant directory."""
     kind: FileDifferenceKind
     places: tuple[BinaryDifference, ...] = ()
-    """For binaries."""
+    """Differences of binaries."""
     lines: tuple[str, ...] = ()
-    """For text: a unified diff."""
+    """Unified diff of texts."""
 
     @property
     def sentence(self) -> str:
@@ -200,7 +200,7 @@ class _ElfContents:
 
     @property
     def names(self) -> set[str]:
-        """Of all symbols that are defined here."""
+        """The names of all symbols that are defined here."""
         return {symbol.name for symbol in self.symbols}
 
     def symbol_at(self, address: int) -> str:
@@ -261,7 +261,7 @@ def _read_section(part: Any) -> _ElfSection:
 
 
 def _raw_bytes(part: Any) -> bytes:
-    """As it is in the file, compressed or not."""
+    """The bytes in the file, compressed or not."""
     part.stream.seek(part["sh_offset"])
     data: bytes = part.stream.read(part["sh_size"])
     return data
@@ -285,7 +285,7 @@ _BYTECODE_FOLDER = "__pycache__"
 
 
 def compare_folders(before: Path, after: Path) -> tuple[FileDifference, ...]:
-    """What differs, in path order; empty when all files have the same bytes.
+    """The files that differ, in path order; empty when all have the same bytes.
 
     Bytecode that Python left, and the signature of the metadata, are no part of a build.
 
@@ -303,7 +303,7 @@ def compare_folders(before: Path, after: Path) -> tuple[FileDifference, ...]:
 
 
 def compare_files(path: str, before: bytes, after: bytes) -> FileDifference | None:
-    """How two files differ; None when they do not."""
+    """The difference of two files; None without one."""
     if before == after:
         return None
     try:

@@ -49,7 +49,7 @@ class Reproduction:
     path: Path
     """The variant directory that was compared with."""
     reason: str = ""
-    """Why it was not built again."""
+    """Reason that it was not built again."""
     seconds: float = 0.0
     files: int = 0
     """Files of the variant that was built again."""
@@ -168,7 +168,7 @@ def _is_unbuildable_file(tree: SourceTree, path: Path) -> bool:
 
 
 _CHANGED_ENVIRONMENT = {"TZ": "Pacific/Kiritimati", "LANG": "C"}
-"""What a build elsewhere has otherwise, besides its folder and that of temporary files."""
+"""Differences of a build elsewhere, besides its folder and that of temporary files."""
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,13 @@ class _RecordedVariant:
 
     @property
     def state(self) -> GitState | None:
-        """Of the source."""
+        """State of the source."""
         provenance = self.metadata.provenance
         return provenance.kernel if provenance else None
 
     @property
     def identity(self) -> Identity:
-        """As it is in the names of its operators."""
+        """The identity in the names of its operators."""
         prefix = f"_{self.metadata.python_name}_{self.metadata.backend}_"
         state = self.state
         return Identity(
@@ -212,7 +212,7 @@ class _RecordedVariant:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Why it may differ although nothing is wrong."""
+        """The reasons that it may differ although nothing is wrong."""
         provenance = self.metadata.provenance
         builder = provenance.builder if provenance else None
         if builder is None or (builder.name, builder.version) == ("kbuild", __version__):
@@ -222,7 +222,7 @@ class _RecordedVariant:
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """How variants are built again."""
+    """Settings of the second build."""
 
     options: BuildOptions
     """Whatever the recorded variants do not say themselves."""
@@ -256,8 +256,8 @@ def reproduce(
             groups.setdefault((*key, original.metadata.archs, overruled), []).append(original)
         group_by_source = groups.values()
         for number, group in enumerate(group_by_source):
-            bench = _GroupRebuild(project, again, services, place / str(number))
-            reproductions |= bench.results(group)
+            rebuild = _GroupRebuild(project, again, services, place / str(number))
+            reproductions |= rebuild.results(group)
     return tuple(reproductions[original.variant] for original in originals)
 
 
@@ -278,7 +278,7 @@ class _GroupRebuild:
     place: Path
 
     def results(self, group: Sequence[_RecordedVariant]) -> Mapping[str, Reproduction]:
-        """What became of each variant of the group."""
+        """The outcome for each variant of the group."""
         first = group[0]
         source = copy_source(
             self.project.root, first.state, self.place / "source", self.services.runner

@@ -28,6 +28,7 @@ from kbuild.publish.hub.candidate import (
     upload_obstacles,
 )
 from kbuild.publish.hub.card import with_notice
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import BUILD, README, UploadLayout, read_layout
 from kbuild.publish.hub.preflight import (
     RemoteState,
@@ -39,7 +40,7 @@ from kbuild.publish.hub.preflight import (
     upload_difference,
     version_warnings,
 )
-from kbuild.publish.hub.repository import HubClient, Repo, RetryPolicy
+from kbuild.publish.hub.repository import Repo, RetryPolicy
 from kbuild.publish.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.system.errors import ConfigError, KbuildError, UsageError
 from kbuild.system.services import Services
@@ -57,7 +58,7 @@ class HubSession:
 
 
 def target_of(options: UploadOptions, project: Project | None, version: int) -> UploadTarget:
-    """Where to.
+    """The destination of an upload.
 
     Raises:
         UsageError: no repository is named, or its name is not valid.
@@ -93,7 +94,7 @@ def project_in(folder: Path, options: UploadOptions) -> Project | None:
 def _breaking_changes(
     package: Path | None,
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     session: HubSession,
     name: str,
 ) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def _breaking_changes(
     Raises:
         HubError: the Hub cannot be asked.
     """
-    commit = standing.refs.branches.get(target.branch) if standing.refs else None
+    commit = remote.refs.branches.get(target.branch) if remote.refs else None
     if commit is None or package is None:
         return ()
     return session.retry.call(
@@ -162,7 +163,7 @@ def _card_files(
 
 
 def _template(build: Path, project: Project | None) -> str | None:
-    """What is filled: a card of kbuild's that was edited beside the variants, else the project's.
+    """The template: a card of kbuild's that was edited beside the variants, else the project's.
 
     None for a card that another tool has filled, and where there is none.
     """
@@ -195,11 +196,11 @@ _NOTHING_BUILT = "nothing was built or uploaded:"
 
 @dataclass(frozen=True)
 class Preflight:
-    """What a build and upload will be about."""
+    """The target of a build and upload, and its variants."""
 
     target: UploadTarget
     variants: tuple[str, ...]
-    """To build: those that were selected, without those that are there with `--missing`."""
+    """Variants to build: the selected ones, with `--missing` without those that are there."""
     published: frozenset[str]
     """Variants that the branch has."""
 
@@ -208,12 +209,12 @@ def preflight(
     project: Project,
     options: UploadOptions,
     selection: Selection,
-    desk: HubSession,
+    session: HubSession,
     services: Services,
     *,
     identity: Identity | None = None,
 ) -> Preflight:
-    """Whether the result of a build could be uploaded.
+    """Check that the result of a build could be uploaded.
 
     Raises:
         UploadRefusedError: it could not be, with every reason.
@@ -221,31 +222,31 @@ def preflight(
     """
     version = project.file.general.version
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.retry)
+    remote = read_remote_state(session.hub, target, session.retry)
     package = find_package(project.root, project.python_name)
     reasons = [
-        *standing.reasons,
+        *remote.reasons,
         *_project_reasons(project, selection, options, services, identity),
         *card_files_for(project.root / BUILD, project, target)[1],
-        *disk_space_obstacles(standing, project.root),
+        *disk_space_obstacles(remote, project.root),
     ]
     raise_for_obstacles(_NOTHING_BUILT, reasons)
     warnings = (
-        *version_warnings(standing, target, version),
-        *_breaking_changes(package, target, standing, desk, project.python_name),
+        *version_warnings(remote, target, version),
+        *_breaking_changes(package, target, remote, session, project.python_name),
     )
     for warning in warnings:
         services.ui.warn(warning)
     chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
-    return Preflight(target, _variants_to_build(chosen, standing, options), standing.variants)
+    return Preflight(target, _variants_to_build(chosen, remote, options), remote.variants)
 
 
 def _variants_to_build(
-    chosen: tuple[str, ...], standing: RemoteState, options: UploadOptions
+    chosen: tuple[str, ...], remote: RemoteState, options: UploadOptions
 ) -> tuple[str, ...]:
     if not options.missing:
         return chosen
-    return tuple(name for name in chosen if name not in standing.variants)
+    return tuple(name for name in chosen if name not in remote.variants)
 
 
 def _project_reasons(
@@ -279,7 +280,7 @@ class PreparedUpload:
 
 
 def prepare_upload(
-    folders: Sequence[Path], project: Project | None, options: UploadOptions, desk: HubSession
+    folders: Sequence[Path], project: Project | None, options: UploadOptions, session: HubSession
 ) -> PreparedUpload:
     """Look at built variants and at the Hub; nothing is changed.
 
@@ -291,13 +292,13 @@ def prepare_upload(
     candidates = tuple(examine_candidate(folder) for folder in folders)
     version = max((c.metadata.version for c in candidates if c.metadata), default=0)
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.retry)
+    remote = read_remote_state(session.hub, target, session.retry)
     if options.missing:
-        candidates = tuple(c for c in candidates if c.name not in standing.variants)
+        candidates = tuple(c for c in candidates if c.name not in remote.variants)
     card, card_problems = candidate_card(folders, project, candidates, target)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
-        *standing.reasons,
+        *remote.reasons,
         *upload_obstacles(candidates, **allowed),
         *unaccepted_licences(candidates, options.accepted),
         *version_mismatches(project, candidates),
@@ -305,10 +306,10 @@ def prepare_upload(
     ]
     raise_for_obstacles(_NOTHING_UPLOADED, reasons)
     layout = read_layout([c.folder for c in candidates], project.root if project else None, card)
-    difference = upload_difference(target, standing, layout)
+    difference = upload_difference(target, remote, layout)
     warnings = [
-        *version_warnings(standing, target, version),
-        *_breaking_changes_of_first(candidates, target, standing, desk),
+        *version_warnings(remote, target, version),
+        *_breaking_changes_of_first(candidates, target, remote, session),
         *provenance_warnings(candidates),
         *overruled_warnings(candidates),
     ]
@@ -317,28 +318,28 @@ def prepare_upload(
     return PreparedUpload(target, layout, difference, tuple(warnings))
 
 
-def send_upload(prepared: PreparedUpload, desk: HubSession, services: Services) -> UploadResult:
+def send_upload(prepared: PreparedUpload, session: HubSession, services: Services) -> UploadResult:
     """Carry it out.
 
     Raises:
         HubError: the Hub refuses, is not reached, or somebody else changes the same variants.
     """
     return upload(
-        UploadRun(desk.hub, prepared.target, prepared.layout, desk.retry, services.ui.say)
+        UploadRun(session.hub, prepared.target, prepared.layout, session.retry, services.ui.say)
     )
 
 
 def _breaking_changes_of_first(
     candidates: Sequence[UploadCandidate],
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     session: HubSession,
 ) -> tuple[str, ...]:
     """The warnings on one variant: all have the same Python files."""
     first = next((one for one in candidates if one.metadata is not None), None)
     if first is None or first.metadata is None:
         return ()
-    return _breaking_changes(first.folder, target, standing, session, first.metadata.python_name)
+    return _breaking_changes(first.folder, target, remote, session, first.metadata.python_name)
 
 
 def candidate_card(

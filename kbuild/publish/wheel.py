@@ -98,7 +98,7 @@ class PackagedVariant:
 
     @property
     def choice(self) -> tuple[Any, ...]:
-        """What the wheel's `__init__.py` chooses by."""
+        """The facts by which the wheel's `__init__.py` chooses."""
         variant = self.variant
         name, identity, framework = str(variant), self.metadata.id, variant.framework
         if variant.is_noarch:
@@ -116,7 +116,7 @@ class PackagedVariant:
             yield _SIGNATURE
 
     def foreign_libraries(self) -> tuple[Finding, ...]:
-        """What the libraries need that neither the system, Torch nor the backend provides."""
+        """Findings on libraries that neither the system, Torch nor the backend provides."""
         if self.variant.system is None or self.variant.system.os != "linux":
             return ()
         findings = NeededCheck().run(self.output)
@@ -125,7 +125,7 @@ class PackagedVariant:
 
 @dataclass(frozen=True)
 class DistributionFacts:
-    """What a project says of itself to a package index."""
+    """A project's description for a package index."""
 
     name: str = ""
     """Name of the distribution; the kernel's when empty."""
@@ -142,14 +142,14 @@ class KernelWheel:
     """One wheel, of one variant or of several for one system."""
 
     variants: tuple[PackagedVariant, ...]
-    """In order of preference."""
+    """Variants in order of preference."""
     facts: DistributionFacts
     combined: bool
     """True when the version does not name the variant."""
 
     @property
     def metadata(self) -> Metadata:
-        """That of the first variant; name, version and licence are those of all."""
+        """The metadata of the first variant; name, version and licence are those of all."""
         return self.variants[0].metadata
 
     @property

@@ -58,7 +58,7 @@ class CxxToken(NamedTuple):
     column: int
     """1-based, in characters."""
     maybe: bool = False
-    """In a branch that some builds leave out."""
+    """True in a branch that some builds leave out."""
 
 
 def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
@@ -128,7 +128,7 @@ def split_tokens(tokens: Sequence[CxxToken], sign: str) -> Iterator[Sequence[Cxx
 
 
 def closing_sign(tokens: Sequence[CxxToken], opening: int, signs: str = "()") -> int:
-    """Where the sign at a place is closed; behind the last token where it is not."""
+    """The index where the sign at a place is closed; behind the last token where it is not."""
     depth = 0
     for at in range(opening, len(tokens)):
         depth += (tokens[at].text == signs[0]) - (tokens[at].text == signs[1])
@@ -159,7 +159,7 @@ class _SourceText:
         return line, at - self._starts[line - 1] + 1
 
     def token(self, match: re.Match[str], *, maybe: bool = False) -> CxxToken:
-        """What the tokenizer matched."""
+        """The token that was matched."""
         line, column = self.place(match.start())
         return CxxToken(cast("CxxTokenKind", match.lastgroup), match[0], line, column, maybe)
 
@@ -175,16 +175,16 @@ class _ConditionalBranch:
 
     is_read: bool
     rest_is_read: bool
-    """Whether its `#else` is."""
+    """True when its `#else` is read."""
     is_sure: bool
-    """Whether it is known which of the two is."""
+    """True when it is known which of the two is read."""
 
 
 @dataclass
 class _CxxReader:
     source: _SourceText
     macros_known: Mapping[str, bool]
-    """Whether a macro is defined, for those of which every build says the same."""
+    """True for macros that every build defines, False for those that none does."""
     tokens: list[CxxToken] = field(default_factory=list)
     branches: list[_ConditionalBranch] = field(default_factory=list)
     is_read: bool = True
@@ -230,7 +230,7 @@ class _CxxReader:
         return not (self.tokens or self.macros or self.has_includes)
 
     def _truth(self, word: str, condition: list[str]) -> bool | None:
-        """What a condition is in every build; None when that depends."""
+        """The value of a condition in every build; None when that depends."""
         if word in ("ifdef", "ifndef"):
             known = self.macros_known.get(condition[0]) if condition else None
             return known if known is None or word == "ifdef" else not known
@@ -250,7 +250,7 @@ class _Condition:
         self._known = macros_known
 
     def truth(self) -> bool | None:
-        """What it is in every build; None when that depends, or is not understood."""
+        """The value in every build; None when that depends, or is not understood."""
         truth = self._either() if len(self._tokens) <= _MAX_CONDITION_TOKENS else None
         return None if self._tokens else truth
 

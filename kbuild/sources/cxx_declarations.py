@@ -29,7 +29,7 @@ def declarations_of(
     qualifier, _, base = name.rpartition("::")
     statement: list[CxxToken] = []
     blocks: list[str | None] = []
-    """Of each open brace the namespace, empty for what belongs to the scope around it."""
+    """The namespace of each open brace, empty for one that belongs to the scope around it."""
     depth = 0
     for token in tokens:
         depth += (token.text in "([") - (token.text in ")]")
@@ -80,7 +80,7 @@ def _without_attributes(statement: Sequence[CxxToken]) -> list[CxxToken]:
 
 
 def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
-    """Where the statement declares the function, after a type and before parentheses."""
+    """The index where the statement declares the function, after a type and before parentheses."""
     depth = 0
     for at, token in enumerate(statement):
         if token.text == "(" and depth == 0 and at >= 2:  # noqa: PLR2004 - type and name

@@ -65,11 +65,11 @@ class BoundType:
     """One type of a signature, in three spellings."""
 
     schema: str
-    """In the op's schema, e.g. `Tensor?`."""
+    """Type in the op's schema, e.g. `Tensor?`."""
     boxed: str
-    """What Torch's dispatcher hands over in C++, e.g. `std::optional<at::Tensor>`."""
+    """The C++ type that Torch's dispatcher hands over, e.g. `std::optional<at::Tensor>`."""
     cxx: str
-    """As it is in the source, without references."""
+    """Type in the source, without references."""
     is_mutable: bool = False
     """Tensors by non-const reference."""
 
@@ -79,10 +79,10 @@ class BoundParameter:
     """One parameter of a function."""
 
     name: str
-    """As Python sees it."""
+    """Name in Python."""
     type: BoundType
     default: str | None = None
-    """In the schema; None for a parameter that must be given."""
+    """Default in the schema; None for a parameter that must be given."""
     declared: str = ""
     """The type with qualifiers and references, as C++ writes it."""
 
@@ -169,7 +169,7 @@ def read_signature(
 
 
 _Found = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
-"""By the types of parameters: the function, and label and name of its first declaration."""
+"""By the types of parameters, the function, and label and name of its first declaration."""
 
 
 def _signatures(
@@ -180,7 +180,7 @@ def _signatures(
     *,
     in_namespaces: bool,
 ) -> _Found:
-    """What is declared, in every branch or else in those that are compiled with the macros."""
+    """The declarations in every branch, or else in those that are compiled with the macros."""
     found: _Found = {}
     for label, text in sources:
         if name.rpartition("::")[2] not in text:
@@ -204,8 +204,8 @@ def _same_type(written: str) -> str:
     text = re.sub(r"\w+", lambda match: _ALIASES.get(match[0], match[0]), text)
 
     def sorted_words(match: re.Match[str]) -> str:
-        words = sorted(word for word in match[0].split() if word not in ("int", "signed"))
-        return " ".join(words) or "int"
+        type_tokens = sorted(word for word in match[0].split() if word not in ("int", "signed"))
+        return " ".join(type_tokens) or "int"
 
     return _INTEGER.sub(sorted_words, text)
 
@@ -295,12 +295,16 @@ class _SignatureReader:
     ) -> BoundParameter:
         declared, *defaults = split_tokens(tokens, "=")
         texts = [token.text for token in declared]
-        words = [token for token in declared if token.text not in _DROPPED]
+        type_tokens = [token for token in declared if token.text not in _DROPPED]
         name, written = f"a{number}", declared
-        is_named = len(words) > 1 and words[-1].kind == "name" and texts[-1] == words[-1].text
-        if is_named and texts[-2] != "::" and not _is_type_only(words):
-            name, words, written = words[-1].text, words[:-1], declared[:-1]
-        kind = self._type(words)
+        is_named = (
+            len(type_tokens) > 1
+            and type_tokens[-1].kind == "name"
+            and texts[-1] == type_tokens[-1].text
+        )
+        if is_named and texts[-2] != "::" and not _is_type_only(type_tokens):
+            name, type_tokens, written = type_tokens[-1].text, type_tokens[:-1], declared[:-1]
+        kind = self._type(type_tokens)
         if kind is None or "*" in texts:
             raise _error(
                 label, declared[0].line,
@@ -315,11 +319,11 @@ class _SignatureReader:
 
     def _type(self, tokens: Sequence[CxxToken]) -> BoundType | None:
         """The type; None when no op can have it."""
-        words = [token for token in tokens if token.text not in _DROPPED]
-        if not words or any(token.text == "*" for token in words):
+        type_tokens = [token for token in tokens if token.text not in _DROPPED]
+        if not type_tokens or any(token.text == "*" for token in type_tokens):
             return None
-        written = joined_tokens(words)
-        base, arguments = _template_parts(words)
+        written = joined_tokens(type_tokens)
+        base, arguments = _template_parts(type_tokens)
         if base == "optional" and len(arguments) == 1:
             inner = self._type(arguments[0])
             if inner is None or inner.schema.endswith("?"):
@@ -327,7 +331,7 @@ class _SignatureReader:
             return BoundType(f"{inner.schema}?", f"std::optional<{inner.boxed}>", written)
         if base in _NAMED_LISTS or (base in _LISTS and arguments):
             return self._list_type(base, arguments, written)
-        return None if arguments else self._plain_type(base, words, written)
+        return None if arguments else self._plain_type(base, type_tokens, written)
 
     def _list_type(
         self, base: str, arguments: Sequence[Sequence[CxxToken]], written: str
@@ -341,30 +345,32 @@ class _SignatureReader:
             return None
         return BoundType(f"{inner.schema}[]", f"std::vector<{inner.boxed}>", written)
 
-    def _plain_type(self, base: str, words: Sequence[CxxToken], written: str) -> BoundType | None:
+    def _plain_type(
+        self, base: str, type_tokens: Sequence[CxxToken], written: str
+    ) -> BoundType | None:
         if base == "Tensor":
             return BoundType("Tensor", self.tensor, written)
         if base in _DTYPES:
             return BoundType("ScalarType", _DTYPE, written)
         if base in self.others:
             return BoundType(base, written, written)
-        texts = {word.text for word in words if word.text not in ("std", "::")}
+        texts = {word.text for word in type_tokens if word.text not in ("std", "::")}
         for schema, names in (("int", _INTEGERS), ("float", _FLOATS), ("bool", {"bool"})):
             if texts <= names:
                 return BoundType(schema, _PLAIN[schema], written)
         return BoundType("str", _PLAIN["str"], written) if base in _STRINGS else None
 
 
-def _is_type_only(words: Sequence[CxxToken]) -> bool:
+def _is_type_only(type_tokens: Sequence[CxxToken]) -> bool:
     """`unsigned int` has two words and no name."""
-    return all(word.text in _INTEGERS | _FLOATS for word in words)
+    return all(word.text in _INTEGERS | _FLOATS for word in type_tokens)
 
 
 _NUMBERS = {
     "int": re.compile(r"[+-]?(?:0|[1-9]\d*)"),
     "float": re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"),
 }
-"""As C++, schemas and Python read them alike."""
+"""Numbers that C++, schemas and Python read alike."""
 
 
 def schema_default(text: str, schema: str) -> str | None:

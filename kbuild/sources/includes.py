@@ -15,7 +15,7 @@ from kbuild.system.sourcetree import SourceTree
 
 _INCLUDE = re.compile(rb'#[ \t]*(include(?:_next)?|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)')
 CODE_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".cu", ".cpp", ".cc", ".cxx", ".hip")
-"""Of files that planning reads, as a rule."""
+"""Suffixes of files that planning reads, as a rule."""
 _NAME_SUFFIX = "_NAME"
 _NAME = re.compile(rb"\w*_NAME\b")
 _BLANKS = b" \t\r"
@@ -33,7 +33,7 @@ class IncludeLine(NamedTuple):
 
 
 class FileScan(NamedTuple):
-    """What one file says."""
+    """The includes and names of one file."""
 
     includes: tuple[IncludeLine, ...]
     names: frozenset[str]
@@ -41,7 +41,7 @@ class FileScan(NamedTuple):
 
 
 def scan_file(tree: SourceTree, path: str) -> FileScan:
-    """What a file of the project includes and names.
+    """Read the includes and names of a file of the project.
 
     Raises:
         ConfigError: it is not a file, leads out of the project, or is too large.
@@ -75,11 +75,11 @@ class _SearchedInclude(NamedTuple):
 
 @dataclass
 class _WordSearch:
-    """Which files of one search path lead to a word; each is looked at once."""
+    """The files of one search path that lead to a word; each is looked at once."""
 
     seen: set[str] = field(default_factory=set)
     leading: set[str] = field(default_factory=set)
-    """Those that hold the word, or include what leads to it."""
+    """Files that hold the word, or include a file that leads to it."""
     includers: dict[str, list[str]] = field(default_factory=dict)
     waiting: list[tuple[str, list[str]]] = field(default_factory=list)
     """Files with what they include, of which `includers` does not know yet."""

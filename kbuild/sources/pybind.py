@@ -1,4 +1,4 @@
-"""What a `PYBIND11_MODULE` binds, as far as functions are concerned."""
+"""Functions that a `PYBIND11_MODULE` binds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PybindFunction(NamedTuple):
     """One function that a module binds."""
 
     name: str
-    """As Python sees it."""
+    """Name in Python."""
     target: str
     """The C++ function, as it is written."""
     doc: str
@@ -31,7 +31,7 @@ class PybindFunction(NamedTuple):
 
 @dataclass(frozen=True)
 class PybindModule:
-    """What a `PYBIND11_MODULE` binds, and the text around it."""
+    """The functions of a `PYBIND11_MODULE`, and the text around it."""
 
     functions: tuple[PybindFunction, ...]
     others: tuple[tuple[int, str], ...]
@@ -92,17 +92,17 @@ def _pybind_function(call: Sequence[CxxToken]) -> PybindFunction | None:
     target = joined_tokens(arguments[1]).removeprefix("&")
     if re.fullmatch(r"(?:::)?\w+(?:::\w+)*", target) is None:
         return None
-    docs, words = [], []
+    docs, labelled = [], []
     for part in arguments[2:]:
         named, *default = split_tokens(part, "=")
         label = next((token.text[1:-1] for token in named if token.kind == "string"), "")
         texts = [token.text for token in named]
         if texts[-1:] == ["_a"] or "arg" in texts:
-            words.append((label, joined_tokens(default[0]) if default else ""))
+            labelled.append((label, joined_tokens(default[0]) if default else ""))
         elif "arg_v" in texts:  # `py::arg_v("x", 1, "text")`
             values = list(split_tokens(named[texts.index("(") + 1 : -1], ","))
-            words.append((label, joined_tokens(values[1])))
+            labelled.append((label, joined_tokens(values[1])))
         elif named[0].kind == "string":  # not `py::call_guard<...>()` and the like
             docs.append(label)
     name = arguments[0][0]
-    return PybindFunction(name.text[1:-1], target, (docs or [""])[0], tuple(words), name.line)
+    return PybindFunction(name.text[1:-1], target, (docs or [""])[0], tuple(labelled), name.line)

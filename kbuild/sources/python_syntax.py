@@ -105,7 +105,7 @@ _BLOCKS = (
     *(ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.match_case),
     *(ast.ExceptHandler, getattr(ast, "TryStar", ast.Try)),
 )
-"""What statements are parts of."""
+"""Nodes that statements are parts of."""
 
 
 def timed_statements(tree: ast.AST, source: bytes | None = None) -> Iterator[tuple[ast.AST, When]]:

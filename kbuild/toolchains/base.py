@@ -1,19 +1,15 @@
-"""Toolchains, the interface of their sources, and a source that tries several in order."""
+"""Toolchains, and the interface of their sources."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.project.variant import host_system
-from kbuild.system.errors import ToolchainError
-from kbuild.system.store import Store
 
 _FRAMEWORK_NAMES = {"torch", "torch-wheel", "apache-tvm-ffi"}
 
@@ -31,7 +27,7 @@ class Toolchain:
     cache: tuple[tuple[str, str], ...] = ()
     """CMake cache entries: the facts that generated projects need (`KBUILD_TORCH_ROOT`, ...)."""
     versions: tuple[tuple[str, str], ...] = ()
-    """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
+    """Programs and frameworks, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
     headers: tuple[tuple[str, str], ...] = ()
     """Header dependencies: release, and where it came from."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +37,7 @@ class Toolchain:
     redistributable: bool = False
     """True when what it makes runs on every system of the manylinux policy."""
     notes: tuple[str, ...] = ()
-    """What the user should know about it, e.g. why its results are not redistributable."""
+    """Remarks for the user, e.g. why its results are not redistributable."""
 
     @property
     def compilers(self) -> tuple[tuple[str, str], ...]:
@@ -58,35 +54,8 @@ class Toolchain:
 
     @property
     def summary(self) -> ToolchainSummary:
-        """For the plan and for provenance."""
+        """The summary for the plan and for provenance."""
         return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
-
-
-class TorchProvider(Protocol):
-    """A Torch that is not the interpreter's: a wheel's."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """As `probe.torch_facts` gives them; the folders are there after `provide`."""
-
-    @property
-    def record(self) -> tuple[tuple[str, str], ...]:
-        """What the toolchain's versions say of it, beside `torch`."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """See `Toolchain.notes`."""
-
-    @property
-    def store(self) -> Store:
-        """Where its files are."""
-
-    def provide(self) -> object:
-        """Put its files in place.
-
-        Raises:
-            ToolchainError: they cannot be had.
-        """
 
 
 class ToolchainSource:
@@ -100,12 +69,12 @@ class ToolchainSource:
         """True for a backend that it may serve on some machine."""
         return not self.backends or backend in self.backends
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """Why this source cannot serve the requirements, in one sentence; None when it can."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """The reason not to serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
-        """What `provision` would provide; fetches nothing."""
+        """The summary of the toolchain that `provision` would give; fetches nothing."""
         return self.provision(requires).summary
 
     def compiler(self, requires: Requirements) -> str | None:
@@ -123,56 +92,3 @@ class ToolchainSource:
             ToolchainError: with what is missing and how to get it.
         """
         raise NotImplementedError
-
-
-class CachedToolchains(ToolchainSource):
-    """Asks another source once about the same requirements; errors are not kept."""
-
-    name = "cached"
-
-    def __init__(self, source: ToolchainSource) -> None:
-        for method in ("refuses", "preview", "compiler", "provision"):
-            setattr(self, method, cache(getattr(source, method)))
-
-
-@dataclass(frozen=True)
-class FallbackToolchains(ToolchainSource):
-    """Sources in order of preference."""
-
-    sources: Sequence[ToolchainSource]
-
-    name = "auto"
-
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`: when all refuse, the reasons of those that are for it."""
-        reasons: dict[str, str] = {}
-        for source in self.sources:
-            reason = source.refuses(requires)
-            if reason is None:
-                return None
-            if source.is_for(requires.backend):
-                reasons[source.name] = reason
-        here = str(host_system())
-        if requires.system not in (None, here):
-            return f"needs {requires.system}; this machine is {here}"
-        if len(set(reasons.values())) == 1:
-            return next(iter(reasons.values()))
-        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-
-    def preview(self, requires: Requirements) -> ToolchainSummary:
-        """See `ToolchainSource.preview`."""
-        return self._first(requires).preview(requires)
-
-    def compiler(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.compiler`."""
-        return self._first(requires).compiler(requires)
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        """See `ToolchainSource.provision`."""
-        return self._first(requires).provision(requires)
-
-    def _first(self, requires: Requirements) -> ToolchainSource:
-        for source in self.sources:
-            if source.refuses(requires) is None:
-                return source
-        raise ToolchainError(f"no toolchain fits: {self.refuses(requires)}")

@@ -1,4 +1,4 @@
-"""Programs from wheels, so that their versions are known: cmake and ninja."""
+"""The C++ compiler of this machine, and cmake and ninja of known versions from wheels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from kbuild.system.errors import ToolchainError, install_command
 
+CXX_CANDIDATES = ("c++", "g++", "clang++")
+INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
 
@@ -37,3 +39,18 @@ cmake, ninja = (partial(_find, name) for name in ("cmake", "ninja"))
 
 def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+def find_cxx() -> Path:
+    """The C++ compiler: `$CXX`, else the first of `c++`, `g++`, `clang++` on PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    asked = os.environ.get("CXX")
+    for name in (asked,) if asked else CXX_CANDIDATES:
+        program = shutil.which(name)
+        if program:
+            return Path(program)
+    looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
+    raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)

@@ -20,7 +20,7 @@ from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
 
 FIRST_CUDA_MAJOR = 13
-"""From here on kbuild takes CUDA from wheels alone."""
+"""First release of CUDA that kbuild takes from wheels alone."""
 ToolVersions = tuple[tuple[str, str], ...]
 
 
@@ -34,11 +34,11 @@ class CudaToolkit:
     """`CUDA_HOME`."""
     nvcc: Path
     versions: ToolVersions
-    """For the record: `cuda`, `nvcc`, and whatever else a user should find there."""
+    """Versions for the record: `cuda`, `nvcc`, and whatever else a user should find there."""
     flags: str = ""
     """nvcc's for every unit and for CMake's own tests, as a shell reads them."""
     notes: tuple[str, ...] = ()
-    """What the user should know before relying on what it compiles."""
+    """Remarks for the user on the results, e.g. archs without code."""
 
 
 class CudaToolkitSource:
@@ -46,8 +46,8 @@ class CudaToolkitSource:
 
     name: ClassVar[str]
 
-    def refuses(self, release: str) -> str | None:
-        """Why it has no toolkit for that release, in one sentence; asks no network."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """The reason to have no toolkit for that release, in one sentence; asks no network."""
         raise NotImplementedError
 
     def preview(self, release: str) -> ToolVersions:
@@ -73,7 +73,7 @@ class StoredCudaToolkits(CudaToolkitSource):
 
     @property
     def version(self) -> str:
-        """What `kbuild toolchain list` calls the pinned release."""
+        """The pinned release, as `kbuild toolchain list` names it."""
         raise NotImplementedError
 
     def install(self) -> StoreEntry:
@@ -88,13 +88,13 @@ class StoredCudaToolkits(CudaToolkitSource):
 def first_source_with(
     sources: Sequence[CudaToolkitSource], release: str
 ) -> CudaToolkitSource | None:
-    """The first source that does not refuse."""
-    return next((source for source in sources if source.refuses(release) is None), None)
+    """The first source that supports the release."""
+    return next((source for source in sources if source.unsupported_reason(release) is None), None)
 
 
 def missing_toolkit_reason(sources: Sequence[CudaToolkitSource], release: str) -> str:
     """Every source's reason, each once."""
-    reasons = (source.refuses(release) for source in sources)
+    reasons = (source.unsupported_reason(release) for source in sources)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
@@ -112,8 +112,8 @@ class LocalCudaToolkits(CudaToolkitSource):
 
     name = "local"
 
-    def refuses(self, release: str) -> str | None:
-        """See `CudaToolkitSource.refuses`."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """See `CudaToolkitSource.unsupported_reason`."""
         if Version.parse(release).major >= FIRST_CUDA_MAJOR:
             return f"CUDA {release} is taken from wheels"
         if self._find(release):
@@ -125,7 +125,9 @@ class LocalCudaToolkits(CudaToolkitSource):
         """See `CudaToolkitSource.preview`."""
         compiler = self._find(release)
         if compiler is None:
-            raise ToolchainError(f"no CUDA {release} on this machine: {self.refuses(release)}")
+            raise ToolchainError(
+                f"no CUDA {release} on this machine: {self.unsupported_reason(release)}"
+            )
         text = compiler_facts(compiler.program, self.cache, self.runner)["text"]
         patch = _NVCC_PATCH.search(text)
         return (("cuda", release), ("nvcc", f"{patch[1] if patch else release} (local)"))

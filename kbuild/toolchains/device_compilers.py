@@ -71,7 +71,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
 def inspect_compiler(
     search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
 ) -> DeviceCompiler | None:
-    """That program, when it is such a compiler; its installation is the folder above its own."""
+    """The program, when it is such a compiler; its installation is the folder above its own."""
     if not os.access(program, os.X_OK):
         return None
     release = re.search(search.release, compiler_facts(program, cache, runner)["text"])
@@ -97,7 +97,7 @@ _VERSION_MACRO = re.compile(r"#define (__GNUC__|__clang_major__) (\d+)")
 
 @dataclass(frozen=True)
 class NvccLimits:
-    """What a toolkit's nvcc accepts; None where its headers do not say."""
+    """Limits of a toolkit's nvcc; None where its headers do not say."""
 
     gcc: int | None
     """Newest major release of g++."""

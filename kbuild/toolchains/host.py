@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
 from kbuild.plan.plan import Requirements
@@ -19,7 +20,7 @@ from kbuild.system.processes import Runner, canonical_interpreter
 from kbuild.system.progress import Downloads
 from kbuild.system.version import Version
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
+from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.device_compilers import (
     DeviceCompiler,
     DeviceCompilerFinder,
@@ -29,9 +30,12 @@ from kbuild.toolchains.device_compilers import (
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
 
+if TYPE_CHECKING:
+    from kbuild.toolchains.torch_wheel import TorchWheel
+
 
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
-    """What is required, in the releases that the interpreter has, for the record."""
+    """The required frameworks in the releases that the interpreter has, for the record."""
     asked = (("torch", requires.torch, "torch"), ("apache-tvm-ffi", requires.tvm_ffi, "tvm_ffi"))
     return tuple((name, facts[key]["version"]) for name, wanted, key in asked if wanted)
 
@@ -74,10 +78,8 @@ def _unsupported_tvm_ffi_reason(requires: Requirements, facts: Facts) -> str | N
     return None if fits else f"needs apache-tvm-ffi {wanted}; found {installed['version']}"
 
 
-CXX_CANDIDATES = ("c++", "g++", "clang++")
 DEFAULT_EPOCH = "315532800"
 """1980-01-01: the time that compilers are told, in seconds since 1970."""
-INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 # Flags from the environment would get into objects without the plan knowing.
 _LEAKING_VARIABLES = (
     "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDAFLAGS", "HIPFLAGS", "CPATH",
@@ -96,10 +98,10 @@ class HostToolchains(ToolchainSource):
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
     finder: DeviceCompilerFinder | None = find_device_compiler
     """Finds device compilers; None when none are looked for."""
-    supply: TorchProvider | None = None
-    """The Torch that is built against instead of the interpreter's."""
+    torch_wheel: TorchWheel | None = None
+    """Its Torch is built against instead of the interpreter's."""
     is_portable: bool = True
-    """Whether libraries are to run on older systems than this machine's as well."""
+    """True when libraries must run on older systems than this machine's as well."""
     downloads: Downloads = field(default_factory=Downloads)
     """Shows what sources fetch that are built on this one."""
 
@@ -107,9 +109,9 @@ class HostToolchains(ToolchainSource):
 
     @cached_property
     def facts(self) -> Facts:
-        """The chosen interpreter's facts, with the supplied Torch in place of its own."""
+        """The chosen interpreter's facts, with the given wheel's Torch in place of its own."""
         facts = choose_python(self.python, self.cache, self.runner)
-        return facts if self.supply is None else {**facts, "torch": self.supply.facts}
+        return facts if self.torch_wheel is None else {**facts, "torch": self.torch_wheel.facts}
 
     @property
     def torch(self) -> Version | None:
@@ -117,20 +119,22 @@ class HostToolchains(ToolchainSource):
         torch = self.facts["torch"]
         return release_of(torch["version"]) if torch else None
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
         if requires.system is not None and requires.system != str(host_system()):
             return f"needs {requires.system}; this machine is {host_system()}"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        return self._refuses_device(requires) or self._refuses_interpreter(requires)
+        return self._unsupported_device_reason(requires) or self._unsupported_interpreter_reason(
+            requires
+        )
 
     def _device(self, requires: Requirements) -> DeviceCompiler | None:
         if self.finder is None or not requires.toolkit:
             return None
         return self.finder(requires.backend, self.cache, self.runner)
 
-    def _refuses_device(self, requires: Requirements) -> str | None:
+    def _unsupported_device_reason(self, requires: Requirements) -> str | None:
         """A backend is compiled for when its compiler is here, in the variant's release."""
         if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
@@ -142,7 +146,7 @@ class HostToolchains(ToolchainSource):
             return f"needs a compiler for {wanted}; `{compiler.program}` is {compiler.version}"
         return None
 
-    def _refuses_interpreter(self, requires: Requirements) -> str | None:
+    def _unsupported_interpreter_reason(self, requires: Requirements) -> str | None:
         """No interpreter is looked for where no framework is needed."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
@@ -152,16 +156,16 @@ class HostToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         if reason is not None:
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
-        cxx = find_cxx()
+        cxx = build_tools.find_cxx()
         system = requires.system if self.is_portable else None
         links = manylinux_linking(system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
-        supply = self.supply if requires.torch else None
-        if supply is not None:
-            supply.provide()
+        torch_wheel = self.torch_wheel if requires.torch else None
+        if torch_wheel is not None:
+            torch_wheel.provide()
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -178,12 +182,12 @@ class HostToolchains(ToolchainSource):
                 *links.versions,
                 *([(requires.backend, str(device.version))] if device else ()),
                 *framework_versions(requires, self.facts),
-                *(supply.record if supply else ()),
+                *(torch_wheel.record if torch_wheel else ()),
             ),
             env=clean_environment(os.environ) | dict(device.env if device else ()),
-            store=supply.store.root if supply else None,
+            store=torch_wheel.store.root if torch_wheel else None,
             redistributable=links.promised,
-            notes=(*links.notes, *(supply.notes if supply else ())),
+            notes=(*links.notes, *(torch_wheel.notes if torch_wheel else ())),
         )
 
     def _device_entries(self, device: DeviceCompiler, cxx: Path) -> tuple[tuple[str, str], ...]:
@@ -191,21 +195,6 @@ class HostToolchains(ToolchainSource):
             return device.entries
         other = nvcc_host_compiler(device.root, cxx, self.cache, self.runner)
         return (*device.entries, ("CMAKE_CUDA_HOST_COMPILER", str(other)))
-
-
-def find_cxx() -> Path:
-    """The C++ compiler: `$CXX`, else the first of `c++`, `g++`, `clang++` on PATH.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    asked = os.environ.get("CXX")
-    for name in (asked,) if asked else CXX_CANDIDATES:
-        program = shutil.which(name)
-        if program:
-            return Path(program)
-    looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
-    raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)
 
 
 def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts:

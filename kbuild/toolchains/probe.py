@@ -1,4 +1,4 @@
-"""What one Python interpreter has to build against: its headers, Torch, TVM-FFI, the client.
+"""Prints what one Python interpreter has to build against: headers, Torch, TVM-FFI, the client.
 
 A script of its own: run by any interpreter from 3.9 on, standard library only. Nothing is
 imported; packages are located and their version files read as text. Generated projects carry a
@@ -94,7 +94,7 @@ def tvm_ffi_facts() -> dict[str, Any] | None:
 
 
 def package_folder(name: str) -> str | None:
-    """Where a top-level package lies, without importing it."""
+    """The folder of a top-level package, which is not imported."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

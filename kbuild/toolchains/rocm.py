@@ -1,24 +1,91 @@
-"""ROCm for device code: `$ROCM_PATH`, `/opt/rocm`, or where `hipcc` on PATH belongs to."""
+"""ROCm for device code: `$ROCM_PATH`, `/opt/rocm`, or where `hipcc` on PATH belongs to.
+
+Any build of Torch serves variants on the stable ABI. A Torch built for ROCm ships its headers
+translated by its own hipify (`cudaError_t` in `torch/csrc/stable/macros.h` is `hipError_t` there,
+`USE_CUDA` is `USE_ROCM`); other builds ship them as they are written. For those, the few headers
+that differ are translated the same way, into a folder that goes before Torch's own.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from kbuild.plan.plan import Requirements
+from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import ToolchainError
-from kbuild.system.store import open_store
+from kbuild.system.processes import Runner
+from kbuild.system.store import Recipe, Store, open_store
+from kbuild.system.temporary import temporary_folder
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.build_tools import INSTALL_CXX
 from kbuild.toolchains.facts import Facts, compiler_facts
-from kbuild.toolchains.hip_headers import hip_headers
-from kbuild.toolchains.host import INSTALL_CXX, HostToolchains
+from kbuild.toolchains.host import HostToolchains
+
+_SCRIPT = Path(__file__).with_name("hipify_headers.py")
+_FOLDERS = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch/c", "torch/headeronly")
+"""Everything below Torch's include folder that sources on the stable ABI may include."""
+
+
+def hip_headers(torch: Path, version: str, python: Path, store: Store, runner: Runner) -> Path:
+    """The folder of translated headers, made when it is not in the store.
+
+    Raises:
+        ToolchainError: hipify failed.
+    """
+
+    def make(root: Path) -> Mapping[str, Any]:
+        include = torch / "include"
+        with temporary_folder("hipify") as scratch:
+            fresh = scratch.resolve()
+            for path in _headers(include):
+                _copy(path, fresh / path.relative_to(include))
+            hipify = str(torch / "utils" / "hipify")
+            done = runner.run((str(python), "-I", "-B", str(_SCRIPT), hipify, str(fresh)))
+            if not done.ok:
+                raise ToolchainError(
+                    f"Torch's hipify failed on its headers:\n{done.output.strip()}"
+                )
+            _keep_changed(fresh, include, root)
+        return {"torch": str(torch)}
+
+    return store.ensure(_recipe(torch, version), make).root
+
+
+def _recipe(torch: Path, version: str) -> Recipe:
+    digest = hashlib.sha256()
+    for path in (*_headers(torch / "include"), *sorted((torch / "utils" / "hipify").glob("*.py"))):
+        digest.update(f"{path.relative_to(torch)}\0".encode() + path.read_bytes() + b"\0")
+    inputs = {"torch": digest.hexdigest(), "kbuild": code_digest(__file__, _SCRIPT)}
+    return Recipe("torch-hip-headers", version.partition("+")[0], inputs)
+
+
+def _headers(include: Path) -> Iterator[Path]:
+    folders = (include / name for name in _FOLDERS)
+    yield from sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+def _keep_changed(fresh: Path, include: Path, target: Path) -> None:
+    for path in sorted(path for path in fresh.rglob("*") if path.is_file()):
+        name = path.relative_to(fresh)
+        before = include / name
+        if not before.is_file() or path.read_bytes() != before.read_bytes():
+            _copy(path, target / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
 
 _HIP_COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
 _TORCH_INCLUDE_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS"
@@ -27,7 +94,7 @@ _RELEASE = re.compile(r"(\d+\.\d+)")
 
 @dataclass(frozen=True)
 class RocmInstallation:
-    """What `ROCM_PATH` points to."""
+    """The folder that `ROCM_PATH` points to."""
 
     path: Path
 
@@ -54,14 +121,14 @@ class RocmInstallation:
 
 
 def _without_device(requires: Requirements) -> Requirements:
-    """What is left for the host's toolchain: C++ and Torch."""
+    """The requirements on the host's toolchain: C++ and Torch."""
     return replace(requires, backend="cpu", toolkit=None)
 
 
 def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
     """The full ABI needs the headers and libraries of a Torch built for the same ROCm.
 
-    For the stable ABI any build will do, see `kbuild.toolchains.hip_headers`.
+    For the stable ABI any build will do, see `kbuild.toolchains.rocm`.
     """
     torch = facts["torch"]
     if requires.torch is None or not requires.torch_exact:
@@ -132,7 +199,7 @@ def _torch_entries_for_hip(base: Toolchain, host: HostToolchains) -> tuple[tuple
 
 
 def _gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
-    """Where the host's compiler keeps its start files, with libstdc++'s headers known from there.
+    """The folder of the host compiler's start files, by which libstdc++'s headers are found.
 
     Raises:
         ToolchainError: the compiler names no such folder.
@@ -160,7 +227,7 @@ class RocmToolchains(ToolchainSource):
     host: HostToolchains
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     usual: Path = _DEFAULT_ROCM
-    """Where ROCm's packages install to."""
+    """Folder that ROCm's packages install to."""
 
     name = "rocm"
     backends = ("rocm",)
@@ -170,17 +237,17 @@ class RocmToolchains(ToolchainSource):
         """The ROCm that is used; None without one."""
         return find_rocm(self.environ, self.usual)
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
         if requires.backend != "rocm" or requires.toolkit is None:
             return "a ROCm compiles for ROCm only"
         return (
-            self.host.refuses(_without_device(requires))
-            or self._refuses_rocm(requires.toolkit)
+            self.host.unsupported_reason(_without_device(requires))
+            or self._unsupported_rocm_reason(requires.toolkit)
             or _unsupported_torch_reason(requires, self.host.facts)
         )
 
-    def _refuses_rocm(self, toolkit: str) -> str | None:
+    def _unsupported_rocm_reason(self, toolkit: str) -> str | None:
         """A build is named after its ROCm, and loads under that release only."""
         rocm = self.folder
         if rocm is None:
@@ -199,7 +266,7 @@ class RocmToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         rocm = self.folder
         if reason is not None or rocm is None or rocm.compiler is None:
             raise ToolchainError(f"the ROCm toolchain does not fit: {reason}")

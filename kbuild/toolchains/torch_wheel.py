@@ -8,25 +8,25 @@ is unpacked into kbuild's store.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kbuild.backends import BACKENDS
-from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.plan.plan import Requirements, VariantPlan
+from kbuild.project.matrix import matrix_entries
 from kbuild.project.variant import host_system
-from kbuild.system.errors import ToolchainError
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.processes import Runner
 from kbuild.system.store import Recipe, Store, StoreEntry
 from kbuild.system.temporary import temporary_folder
 from kbuild.system.version import Version
 from kbuild.toolchains import probe
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.facts import FactCache, Facts
-from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
 from kbuild.toolchains.wheels.frameworks import (
     TORCH_LIBRARIES,
@@ -120,7 +120,7 @@ def _system_of_tags(tags: str, name: str) -> str:
 
 
 TORCH_WHEEL_RECORD = "torch-wheel"
-"""What the record of a toolchain calls the wheel."""
+"""The key of the wheel in the record of a toolchain."""
 _LAYOUT = 1
 """Counts changes of what is made of the same wheel."""
 _STUB_LIBRARIES = (*TORCH_LIBRARIES, "torch_xpu", "c10_xpu")
@@ -130,10 +130,10 @@ _PRERELEASE = re.compile(r"\d(?:\.dev|a|b|rc)\d")
 
 @dataclass(frozen=True)
 class TorchWheel:
-    """A Torch wheel for this machine; a `TorchProvider`."""
+    """A Torch wheel for this machine; a `TorchWheel`."""
 
     path: Path
-    told: Facts
+    metadata: Facts
     """See `read_torch_wheel`."""
     store: Store
     runner: Runner
@@ -141,17 +141,17 @@ class TorchWheel:
     @property
     def name(self) -> str:
         """The file's name."""
-        return str(self.told["name"])
+        return str(self.metadata["name"])
 
     @property
     def release(self) -> Version:
         """`2.13` of `2.13.0+rocm7.1`."""
-        return _parse_release(self.told["version"])
+        return _parse_release(self.metadata["version"])
 
     @cached_property
     def backend(self) -> str:
-        """What it was built for, as variants call it."""
-        fields = self.told["built_for"]
+        """The backend that it was built for, as variants call it."""
+        fields = self.metadata["built_for"]
         known = BACKENDS.load(plugins=True)
         device = next((b.name for b in known if b.torch_field in fields), None)
         return device or next(b.name for b in known if b.is_host)
@@ -160,7 +160,7 @@ class TorchWheel:
     def backend_release(self) -> Version | None:
         """CUDA 12.6, ROCm 7.1, oneAPI 2025.3; None for the CPU."""
         backend = BACKENDS.get(self.backend)
-        text = self.told["built_for"].get(backend.torch_field)
+        text = self.metadata["built_for"].get(backend.torch_field)
         return _parse_release(backend.torch_release(text)) if text else None
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class TorchWheel:
 
     def fits(self, requires: Requirements) -> bool:
         """True for variants of its backend's release that are built against its Torch."""
-        if requires.torch is None or requires.system != self.told["system"]:
+        if requires.torch is None or requires.system != self.metadata["system"]:
             return False
         wanted = Version.parse(requires.torch)
         fits = self.release == wanted if requires.torch_exact else self.release >= wanted
@@ -182,7 +182,7 @@ class TorchWheel:
 
         Builds for macOS serve Metal as well.
         """
-        known, is_darwin = BACKENDS.get(backend), self.told["system"].endswith("darwin")
+        known, is_darwin = BACKENDS.get(backend), self.metadata["system"].endswith("darwin")
         if not known.torch_field and (is_darwin or not known.is_host):
             return True
         if backend != self.backend:
@@ -193,15 +193,15 @@ class TorchWheel:
 
     @property
     def recipe(self) -> Recipe:
-        """What its store entry is made from."""
-        inputs = {"layout": _LAYOUT, "given": self.told["sha256"]}
-        return Recipe("torch", self.told["version"], inputs)
+        """The recipe of its store entry."""
+        inputs = {"layout": _LAYOUT, "given": self.metadata["sha256"]}
+        return Recipe("torch", self.metadata["version"], inputs)
 
     @property
     def facts(self) -> Facts:
-        """As `probe.torch_facts` gives them; the folders are there after `provide`."""
+        """The facts that `probe.torch_facts` gives; the folders are there after `provide`."""
         root = StoreEntry(self.store.root / self.recipe.name).root
-        flavour = {key: self.told[key] for key in ("version", "built_for", "cxx11_abi")}
+        flavour = {key: self.metadata[key] for key in ("version", "built_for", "cxx11_abi")}
         return flavour | {
             "root": str(root / "torch"),
             "include_dirs": [str(folder) for folder in torch_include_folders(root)],
@@ -210,15 +210,15 @@ class TorchWheel:
 
     @property
     def record(self) -> tuple[tuple[str, str], ...]:
-        """For the record of a toolchain: which file it was."""
-        return ((TORCH_WHEEL_RECORD, f"{self.name} sha256:{self.told['sha256']}"),)
+        """The file's name and digest for the record of a toolchain."""
+        return ((TORCH_WHEEL_RECORD, f"{self.name} sha256:{self.metadata['sha256']}"),)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should hear of."""
-        if not _PRERELEASE.search(self.told["version"]):
+        """Remarks for the user."""
+        if not _PRERELEASE.search(self.metadata["version"]):
             return ()
-        version = self.told["version"]
+        version = self.metadata["version"]
         built = f"Torch {self.release} may not load what is built against it"
         return (f"{self.name} is the pre-release {version}: {built}",)
 
@@ -231,7 +231,7 @@ class TorchWheel:
         return self.store.ensure(self.recipe, self._make)
 
     def _make(self, root: Path) -> Mapping[str, Any]:
-        sha256, size = self.told["sha256"], self.told["size"]
+        sha256, size = self.metadata["sha256"], self.metadata["size"]
         wheel = Wheel(LockedWheel(self.name, sha256, size), self.path)
         try:
             wheel.unpack(root, torch_destination)
@@ -270,28 +270,77 @@ def _parse_release(text: str) -> Version:
     return Version((int(match[1]), int(match[2])))
 
 
-@dataclass(frozen=True)
-class TorchWheelToolchains(ToolchainSource):
-    """The first wheel that fits decides for a variant; `others` serve what no wheel fits."""
+_SHOWN = 6
 
-    given: Sequence[tuple[TorchWheel, ToolchainSource]]
-    """Each wheel with the compilers, set up for its Torch."""
-    others: ToolchainSource
 
-    name = "torch-wheel"
+def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tuple[TorchWheel, ...]:
+    """The wheels, each of a Torch release and backend of the matrix.
 
-    def _source(self, requires: Requirements) -> ToolchainSource:
-        fitting = (tools for wheel, tools in self.given if wheel.fits(requires))
-        return next(fitting, self.others)
+    Raises:
+        ToolchainError: a file is not a Torch wheel for this machine, or is not in the matrix.
+    """
+    wheels = tuple(open_wheel(path, cache, runner) for path in dict.fromkeys(paths))
+    for wheel in wheels:
+        _validate_in_matrix(wheel)
+    return wheels
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`: a wheel that fits is not passed over silently."""
-        return self._source(requires).refuses(requires)
 
-    def preview(self, requires: Requirements) -> ToolchainSummary:
-        """See `ToolchainSource.preview`."""
-        return self._source(requires).preview(requires)
+def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) -> None:
+    """A wheel that was given is meant to be built against.
 
-    def provision(self, requires: Requirements) -> Toolchain:
-        """See `ToolchainSource.provision`."""
-        return self._source(requires).provision(requires)
+    Raises:
+        UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
+            whose C++ knows none.
+    """
+    for wheel in wheels:
+        _reject_for_dsl_variant(wheel, plans)
+        if not any(wheel.fits(plan.requires) for plan in plans):
+            raise UsageError(
+                f"{wheel.name} is {wheel}, which none of the chosen variants is built against: "
+                f"{_listed(plans)}",
+                hint="choose a variant of its release and backend, or leave the wheel out; "
+                "`kbuild list-variants --all` lists what there is",
+            )
+
+
+def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
+    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
+    fits = [plan for plan in plans if wheel.fits(plan.requires)]
+    plain = [plan for plan in plans if plan.aot and plan.requires.backend != plan.backend]
+    for plan in plain if not fits else ():
+        if wheel.is_for(plan.backend, plan.parsed_variant.backend_version):
+            raise UsageError(
+                f"{wheel.name} is {wheel}, but {plan.variant} has kernels in Python DSLs alone: "
+                f"their C++ is built against Torch {plan.requires.torch} for "
+                f"{plan.requires.backend}, and runs on Torch for {plan.backend} as well",
+                hint=f"give a wheel for {plan.requires.backend}, or leave it out; to try the "
+                f"variant with this Torch, install it and run `kbuild check --python`",
+            )
+
+
+def _listed(plans: Sequence[VariantPlan]) -> str:
+    names = [plan.variant for plan in plans]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more if names else "none was chosen"
+
+
+def _validate_in_matrix(wheel: TorchWheel) -> None:
+    """A variant's name is made of releases in the matrix, and loads under those only."""
+    here = [entry for entry in matrix_entries() if entry.system == host_system()]
+    fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
+    if any(entry.torch == wheel.release for entry in fits):
+        return
+    if fits:
+        known = f"has {wheel.backend} with Torch {_distinct(entry.torch for entry in fits)}"
+    else:
+        others = (e.backend_version for e in here if e.backend == wheel.backend)
+        known = f"has {wheel.backend} {_distinct(filter(None, others)) or 'on other systems only'}"
+    raise ToolchainError(
+        f"{wheel.name} is {wheel}, which is not in kbuild's matrix: it {known}",
+        hint="a variant is named after its releases, and the client loads it under these only; "
+        "give a wheel of a release in the matrix, or use a newer kbuild",
+    )
+
+
+def _distinct(versions: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(map(str, versions)))

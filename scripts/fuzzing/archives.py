@@ -39,7 +39,7 @@ def wheel_seeds() -> Sequence[bytes]:
 
 
 def debian(data: bytes, folder: Path) -> object:
-    from kbuild.plugins.debian.deb_archive import unpack_deb
+    from kbuild.plugins.debian.packages import unpack_deb
 
     target = folder / "unpacked"
     unpack_deb(put(folder, "a.deb", data), target, lambda path: path)

@@ -81,7 +81,7 @@ def comparison(data: bytes, _folder: Path) -> object:
 
 
 def object_archive(data: bytes, _folder: Path) -> object:
-    from kbuild.toolchains.manylinux.archive import newer_members, write_archive
+    from kbuild.toolchains.manylinux.environment import newer_members, write_archive
 
     return write_archive(newer_members(data, {"here"}))
 

@@ -195,7 +195,7 @@ def bundle(data: bytes, folder: Path) -> object:
 
 
 def direct_url(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.provenance.builder import running_builder
+    from kbuild.pipeline.provenance.attestation import running_builder
     from kbuild.system.processes import ProcessResult
 
     class Silent:

@@ -112,10 +112,11 @@ def description_seeds() -> Sequence[bytes]:
     for name in ("rmsnorm-triton", "gemm-triton"):
         document = tomli.loads((EXAMPLES / name / "build.toml").read_text())
         kernels = []
-        for kernel, section in document["kernel"].items():
-            launches = [one for op in read_section(kernel, section).ops for one in op.launches]
+        for kernel, table in document["kernel"].items():
+            section = read_section(kernel, table)
+            launches = [one for op in section.ops for one in op.launches]
             candidates = tuple(one.candidates[:3] for one in launches)
-            kernels.append(ManifestKernel(kernel, section, candidates))
+            kernels.append(ManifestKernel(section, candidates))
         found.append(OpManifest(IDENTIFIER, tuple(kernels), (("triton", "3.6"),)).text().encode())
     return found
 

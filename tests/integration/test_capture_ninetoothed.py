@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.captured.description import Declaration
+from kbuild.ops.section import read_section
+from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.wrappers import CapturedWrapper
-from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
@@ -97,7 +97,7 @@ def captured(
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
     table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
-    section = LanguageSection.model_validate({**table, "backend": "cuda"})
+    section = read_section("k", {**table, "backend": "cuda"})
 
     def capture_one(function: str, arguments: Mapping[str, Any]) -> CapturedWrapper:
         declaration = Declaration(f"author:{function}", "f", arguments, {}, {}, backward=False)

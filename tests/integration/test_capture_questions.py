@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.python import wrapper_source
+from kbuild.plugins.capture.captured_modules import wrapper_source
 from kbuild.plugins.capture.functions import FunctionReader
 from tests.support.capture_worker import worker_answers
 

@@ -15,12 +15,12 @@ import pytest
 
 from kbuild.dsl.candidates import planned_image_counts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.captured.description import read_declaration
-from kbuild.ops.captured.python import captured_source
-from kbuild.ops.captured.show import gradient_text, shown
 from kbuild.ops.model import IssueCollector
-from kbuild.plugins.capture.session import capture, captured_section
-from kbuild.project.config.file_model import LanguageSection
+from kbuild.ops.section import read_section
+from kbuild.plugins.capture.captured_modules import captured_source
+from kbuild.plugins.capture.description import read_declaration
+from kbuild.plugins.capture.session import capture, captured_kernel
+from kbuild.plugins.capture.show import gradient_text, shown
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
@@ -222,13 +222,14 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         runner.worker.communicate()
 
 
-SECTION = LanguageSection.model_validate(
+SECTION = read_section(
+    "k",
     {
         "language": "triton",
         "toolchain": f"triton=={VERSION}",
         "src": ["author.py"],
         "backend": "cuda",
-    }
+    },
 )
 
 
@@ -242,7 +243,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     assert all(note.startswith("refuses") and "is not contiguous" in note for note in notes), notes
     content: dict[str, Any] = json.loads(json.dumps(wrapper.to_json()))
     compile(captured_source([content]), "captured", "exec")
-    kernel = captured_section("k", SECTION, content["ops"], content["name"])
+    kernel = captured_kernel("k", SECTION, content["ops"], content["name"])
     description = {**content, "function": function, "source": "author.py", "notes": []}
     assert [*shown(description, planned_image_counts(kernel, worker.root))]
     for section in content["ops"]:

@@ -246,7 +246,7 @@ def test_both_kinds_of_machine_code(bench: Shop) -> None:
 
 def test_functions_are_described(bench: Shop) -> None:
     bench.wanted(OP, SOURCE, ["sm_80"])
-    (function,) = bench.workshop.describe(bench.kernel(), bench.folder).values()
+    (function,) = bench.compiler.describe(bench.kernel(), bench.folder).values()
     assert function.name == "add"
     assert [(one.name, one.is_constant) for one in function.parameters] == [
         *((name, False) for name in ("x", "extra", "out", "factor", "shape", "flag")),

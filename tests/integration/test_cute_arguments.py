@@ -155,7 +155,7 @@ def linked(bench: Shop, one: UnitImage, folder: Path) -> Linked:
 
 
 def archives(bench: Shop) -> tuple[Path, ...]:
-    place = bench.workshop.prepare(bench.kernel())
+    place = bench.compiler.prepare(bench.kernel())
     return LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13").archives
 
 

@@ -599,10 +599,10 @@ def test_what_ends_the_worker(bench: Shop) -> None:
         for unit, bound in wanted[:1]
     ]
     with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
-        bench.workshop.compile(kernel, bench.folder, [*wanted[1:], *broken])
+        bench.compiler.compile(kernel, bench.folder, [*wanted[1:], *broken])
     assert any("PTX" in line for line in caught.value.excerpt)
     assert "(1 of 8 units)" in str(caught.value)
-    assert len(bench.workshop.compile(kernel, bench.folder, wanted)) == 8
+    assert len(bench.compiler.compile(kernel, bench.folder, wanted)) == 8
 
 
 def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
@@ -624,7 +624,7 @@ def test_an_unchanged_project_starts_nothing(cache: Path, tmp_path: Path) -> Non
         began = time.perf_counter()
         assert found.compile(ADD_OP, {"k.py": ADD}, "sm_90a") == first
         assert time.perf_counter() - began < 0.5
-        assert found.workshop._pool.count == 0
+        assert found.compiler._pool.count == 0
 
 
 def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
@@ -640,8 +640,8 @@ def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
 def test_workers_end_with_kbuild(bench: Shop) -> None:
     """Also when it is killed: see the test of `conversation`; here, that they do at `close`."""
     bench.describe({"k.py": f"V = {time.time_ns()}  # what is known needs no worker\n" + ADD})
-    worker = bench.workshop._pool._idle[0][1]
-    bench.workshop.close()
+    worker = bench.compiler._pool._idle[0][1]
+    bench.compiler.close()
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, signal.SIGCONT)
 

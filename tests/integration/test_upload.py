@@ -24,7 +24,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
-class Desk:
+class UploadProject:
     """A project and a Hub."""
 
     project: Bench
@@ -71,11 +71,11 @@ def built(example: Callable[[str], Bench], need_torch: None) -> Bench:
 
 
 @pytest.fixture
-def desk(built: Bench, hub: HubBench, tmp_path: Path) -> Desk:
+def upload(built: Bench, hub: HubBench, tmp_path: Path) -> UploadProject:
     """A copy of it, and a Hub."""
     root = tmp_path / "relu-noarch"
     shutil.copytree(built.root, root, symlinks=True)
-    return Desk(Bench(root, built.cache), hub)
+    return UploadProject(Bench(root, built.cache), hub)
 
 
 def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: None) -> None:
@@ -112,15 +112,15 @@ def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: Non
 
 class TestWhatGoesWhere:
     def test_variants_evidence_and_benchmarks_on_the_version_and_the_card_on_main(
-        self, desk: Desk
+        self, upload: UploadProject
     ) -> None:
-        (desk.root / "build/torch-cpu/__pycache__").mkdir()
-        (desk.root / "build/torch-cpu/__pycache__/x.pyc").write_bytes(b"0")
-        (desk.root / "build/torch-cpu/.DS_Store").write_bytes(b"0")
-        (desk.root / "benchmarks/notes.txt").write_text("not a benchmark")
-        desk.kbuild("upload", *TO)
-        files = desk.published()
-        folder = desk.root / "build"
+        (upload.root / "build/torch-cpu/__pycache__").mkdir()
+        (upload.root / "build/torch-cpu/__pycache__/x.pyc").write_bytes(b"0")
+        (upload.root / "build/torch-cpu/.DS_Store").write_bytes(b"0")
+        (upload.root / "benchmarks/notes.txt").write_text("not a benchmark")
+        upload.kbuild("upload", *TO)
+        files = upload.published()
+        folder = upload.root / "build"
         wanted = {
             f"build/{path.relative_to(folder).as_posix()}": path.read_bytes()
             for path in folder.rglob("*")
@@ -132,12 +132,12 @@ class TestWhatGoesWhere:
         assert sorted(p for p in files if p.startswith("benchmarks/")) == [
             "benchmarks/benchmark.py"
         ]
-        assert list(desk.published("main")) == ["README.md"]
-        assert b"get_kernel" in desk.published("main")["README.md"]
-        assert b"TODO" not in desk.published("main")["README.md"]
+        assert list(upload.published("main")) == ["README.md"]
+        assert b"get_kernel" in upload.published("main")["README.md"]
+        assert b"TODO" not in upload.published("main")["README.md"]
 
-    def test_stale_files_go_and_other_variants_stay(self, desk: Desk) -> None:
-        desk.hub.create(REPO, "v1")
+    def test_stale_files_go_and_other_variants_stay(self, upload: UploadProject) -> None:
+        upload.hub.create(REPO, "v1")
         old = {
             "build/torch-cpu/gone.py": "x",
             "build/torch-xpu/metadata.json": "{}",
@@ -146,96 +146,96 @@ class TestWhatGoesWhere:
             "benchmarks/data.csv": "x",
             "LICENSE": "x",
         }
-        assert desk.hub.commit(REPO, "v1", old).status == 200
-        desk.kbuild("upload", *TO)
-        files = desk.published()
+        assert upload.hub.commit(REPO, "v1", old).status == 200
+        upload.kbuild("upload", *TO)
+        files = upload.published()
         assert "build/torch-cpu/gone.py" not in files
         assert "benchmarks/benchmark_old.py" not in files
         kept = {"build/torch-xpu/metadata.json", "build/torch-xpu/__init__.py"}
         assert {*kept, "benchmarks/data.csv", "LICENSE"} <= {*files}
 
-    def test_a_new_branch_takes_nothing_of_build_from_main(self, desk: Desk) -> None:
-        desk.hub.create(REPO)
+    def test_a_new_branch_takes_nothing_of_build_from_main(self, upload: UploadProject) -> None:
+        upload.hub.create(REPO)
         old = {"build/torch-xpu/__init__.py": "x", "benchmarks/x.csv": "x", "LICENSE": "x"}
-        desk.hub.commit(REPO, "main", old)
-        desk.kbuild("upload", *TO)
-        files = desk.published()
+        upload.hub.commit(REPO, "main", old)
+        upload.kbuild("upload", *TO)
+        files = upload.published()
         assert not {"build/torch-xpu/__init__.py", "benchmarks/x.csv"} & {*files}
         assert "LICENSE" in files
-        assert files["README.md"] == desk.published("main")["README.md"]
+        assert files["README.md"] == upload.published("main")["README.md"]
 
-    def test_the_branch_that_is_asked_for(self, desk: Desk) -> None:
-        done = desk.kbuild("upload", *TO, "--branch", "next")
-        assert done.stdout == f"{desk.hub.server.endpoint}/kernels/{REPO}/tree/next\n"
-        found = desk.hub.hub.repository(REPO)
+    def test_the_branch_that_is_asked_for(self, upload: UploadProject) -> None:
+        done = upload.kbuild("upload", *TO, "--branch", "next")
+        assert done.stdout == f"{upload.hub.server.endpoint}/kernels/{REPO}/tree/next\n"
+        found = upload.hub.hub.repository(REPO)
         assert "build/torch-cpu/metadata.json" in found.resolve("next").files
 
-    def test_private(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO, "--private")
-        assert desk.hub.hub.repository(REPO).facts.private
+    def test_private(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO, "--private")
+        assert upload.hub.hub.repository(REPO).facts.private
 
-    def test_one_variant(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO, "--variant", "*-cuda")
-        assert not any(path.startswith("build/torch-cpu") for path in desk.published())
+    def test_one_variant(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO, "--variant", "*-cuda")
+        assert not any(path.startswith("build/torch-cpu") for path in upload.published())
 
 
 class TestTheAnswer:
-    def test_the_file_of_the_reference_tool(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO, "--output-json", "out.json")
-        url = f"{desk.hub.server.endpoint}/kernels/{REPO}/tree/v1"
+    def test_the_file_of_the_reference_tool(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO, "--output-json", "out.json")
+        url = f"{upload.hub.server.endpoint}/kernels/{REPO}/tree/v1"
         told = {"status": "uploaded", "repo_id": REPO, "branch": "v1", "url": url}
-        text = (desk.root / "out.json").read_text()
+        text = (upload.root / "out.json").read_text()
         assert json.loads(text) == {**told, "pull_requests": []}
         assert text.endswith("}\n")
-        desk.kbuild("upload", *TO, "--output-json", "out.json")
-        again = json.loads((desk.root / "out.json").read_text())
+        upload.kbuild("upload", *TO, "--output-json", "out.json")
+        again = json.loads((upload.root / "out.json").read_text())
         assert (again["status"], again["url"]) == ("no_changes", None)
 
-    def test_a_dry_run_tells_and_changes_nothing(self, desk: Desk) -> None:
-        first = desk.kbuild("upload", *TO, "--dry-run").stdout
+    def test_a_dry_run_tells_and_changes_nothing(self, upload: UploadProject) -> None:
+        first = upload.kbuild("upload", *TO, "--dry-run").stdout
         assert first.startswith(f"{REPO} (kernel, which does not exist yet)\n  v1: new branch\n")
         assert "    + build/torch-cpu.cdx.json, " in first or "    + torch-cpu: " in first
         assert "  main\n" in first or "  main: new branch\n" in first
-        assert desk.hub.hub.find("kernels", REPO) is None
-        assert desk.hub.log.matching("^(POST|PUT|DELETE) ") == []
-        desk.kbuild("upload", *TO)
-        (desk.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
-        second = desk.kbuild("upload", *TO, "--dry-run").stdout
+        assert upload.hub.hub.find("kernels", REPO) is None
+        assert upload.hub.log.matching("^(POST|PUT|DELETE) ") == []
+        upload.kbuild("upload", *TO)
+        (upload.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
+        second = upload.kbuild("upload", *TO, "--dry-run").stdout
         assert "    + benchmarks/benchmark_two.py, 6 B\n" in second
         assert "  main: nothing to do\n" in second
-        assert desk.json("upload", *TO, "--dry-run")["difference"]["branches"][0]["commits"] == 1
+        assert upload.json("upload", *TO, "--dry-run")["difference"]["branches"][0]["commits"] == 1
 
-    def test_nothing_to_do_asks_little(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO)
-        desk.hub.log.clear()
-        done = desk.kbuild("upload", *TO)
+    def test_nothing_to_do_asks_little(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO)
+        upload.hub.log.clear()
+        done = upload.kbuild("upload", *TO)
         assert done.stdout == ""
         assert "nothing to upload" in done.stderr
-        assert len(desk.hub.log.records) < 10
-        assert desk.hub.log.matching(COMMITS) == []
+        assert len(upload.hub.log.records) < 10
+        assert upload.hub.log.matching(COMMITS) == []
 
-    def test_pull_requests(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO)
-        (desk.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
-        desk.change("CARD.md", "Packaged by kbuild", "Made by kbuild")
-        before = desk.published()
-        told = desk.json("upload", *TO, "--create-pr")["upload"]
+    def test_pull_requests(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO)
+        (upload.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
+        upload.change("CARD.md", "Packaged by kbuild", "Made by kbuild")
+        before = upload.published()
+        told = upload.json("upload", *TO, "--create-pr")["upload"]
         assert told["status"] == "pull_request_created"
         assert told["pull_requests"][0]["branch"] == "v1"
-        assert desk.published() == before
-        assert "benchmarks/benchmark_two.py" in desk.published("refs/pr/1")
-        again = desk.json("upload", *TO, "--create-pr")["upload"]
+        assert upload.published() == before
+        assert "benchmarks/benchmark_two.py" in upload.published("refs/pr/1")
+        again = upload.json("upload", *TO, "--create-pr")["upload"]
         assert again["pull_requests"] == told["pull_requests"]
-        assert len(desk.hub.hub.repository(REPO).facts.pulls) == len(told["pull_requests"])
+        assert len(upload.hub.hub.repository(REPO).facts.pulls) == len(told["pull_requests"])
 
 
 class TestRefusals:
-    def test_every_reason_at_once(self, desk: Desk) -> None:
-        desk.hub.create(REPO)
-        (desk.root / "build/torch-cpu/_relu.py").write_text("edited = 1\n")
-        (desk.root / "build/torch-cuda/extra.py").write_text("x = 1\n")
-        desk.change("build/CARD.md", "# relu-noarch", "# TODO: say something")
-        error = desk.json("upload", *TO, "--create-pr", "--private", token=STRANGER, expect=11)
+    def test_every_reason_at_once(self, upload: UploadProject) -> None:
+        upload.hub.create(REPO)
+        (upload.root / "build/torch-cpu/_relu.py").write_text("edited = 1\n")
+        (upload.root / "build/torch-cuda/extra.py").write_text("x = 1\n")
+        upload.change("build/CARD.md", "# relu-noarch", "# TODO: say something")
+        error = upload.json("upload", *TO, "--create-pr", "--private", token=STRANGER, expect=11)
         told = {(row["subject"], row["message"]) for row in error["error"]["reasons"]}
         assert {subject for subject, _ in told} == {
             *("branch", "repository", "torch-cpu", "torch-cuda", "card"),
@@ -253,95 +253,97 @@ class TestRefusals:
             (STRANGER, "stranger is not a member of org"),
         ],
     )
-    def test_rights(self, desk: Desk, token: str | None, words: str) -> None:
-        assert words in desk.kbuild("upload", *TO, token=token, expect=11).stderr
-        assert desk.hub.log.matching("^(POST|PUT|DELETE) ") == []
+    def test_rights(self, upload: UploadProject, token: str | None, words: str) -> None:
+        assert words in upload.kbuild("upload", *TO, token=token, expect=11).stderr
+        assert upload.hub.log.matching("^(POST|PUT|DELETE) ") == []
 
-    def test_dirty_variants_need_consent_and_are_named(self, desk: Desk) -> None:
-        mark(desk, "torch-cpu", dirty=True)
-        done = desk.kbuild("upload", *TO, expect=11)
+    def test_dirty_variants_need_consent_and_are_named(self, upload: UploadProject) -> None:
+        mark(upload, "torch-cpu", dirty=True)
+        done = upload.kbuild("upload", *TO, expect=11)
         assert "torch-cpu: built from uncommitted sources" in done.stderr
-        desk.kbuild("upload", *TO, "--allow-dirty")
-        card = desk.published("main")["README.md"].decode()
+        upload.kbuild("upload", *TO, "--allow-dirty")
+        card = upload.published("main")["README.md"].decode()
         assert card.startswith("---\n")
         assert "Not built from a commit" in card
         assert "`torch-cpu`" in card.split("Not built from a commit")[1].split("\n")[0]
 
-    def test_variants_that_break_promises_need_consent_and_are_named(self, desk: Desk) -> None:
-        (desk.root / "build/torch-cpu/_ops.py").unlink()
-        desk.kbuild("hash")
-        for beside in (desk.root / "build").glob("*.json"):
+    def test_variants_that_break_promises_need_consent_and_are_named(
+        self, upload: UploadProject
+    ) -> None:
+        (upload.root / "build/torch-cpu/_ops.py").unlink()
+        upload.kbuild("hash")
+        for beside in (upload.root / "build").glob("*.json"):
             beside.unlink()
-        done = desk.kbuild("upload", *TO, expect=11)
+        done = upload.kbuild("upload", *TO, expect=11)
         assert "torch-cpu: _ops.py: is missing [layout]" in done.stderr
-        desk.kbuild("upload", *TO, "--allow-noncompliant")
-        card = desk.published("main")["README.md"].decode()
+        upload.kbuild("upload", *TO, "--allow-noncompliant")
+        card = upload.published("main")["README.md"].decode()
         assert "> - `torch-cpu`: is missing\n" in card
 
-    def test_provenance_of_other_files(self, desk: Desk) -> None:
-        (desk.root / "build/torch-cpu.intoto.json").write_text("{}")
-        done = desk.kbuild("upload", *TO, expect=11)
+    def test_provenance_of_other_files(self, upload: UploadProject) -> None:
+        (upload.root / "build/torch-cpu.intoto.json").write_text("{}")
+        done = upload.kbuild("upload", *TO, expect=11)
         assert (
             "torch-cpu: `torch-cpu.intoto.json` does not describe the files of this variant"
             in done.stderr
         )
 
     def test_a_change_that_breaks_callers_of_the_same_version_is_a_warning(
-        self, desk: Desk
+        self, upload: UploadProject
     ) -> None:
-        desk.kbuild("upload", *TO)
-        desk.change("torch-ext/relu_noarch/_relu.py", "def relu(", "def rectify(")
-        desk.change("torch-ext/relu_noarch/__init__.py", '"relu"]', '"rectify"]')
-        desk.change("torch-ext/relu_noarch/__init__.py", "import relu", "import rectify")
-        desk.commit()
+        upload.kbuild("upload", *TO)
+        upload.change("torch-ext/relu_noarch/_relu.py", "def relu(", "def rectify(")
+        upload.change("torch-ext/relu_noarch/__init__.py", '"relu"]', '"rectify"]')
+        upload.change("torch-ext/relu_noarch/__init__.py", "import relu", "import rectify")
+        upload.commit()
         warning = "warning: `relu`: public object was removed, which breaks callers"
-        assert warning in desk.kbuild("build-and-upload", *TO, "--dry-run").stderr
-        desk.change("build.toml", "version = 1", "version = 2")
-        desk.commit()
-        done = desk.kbuild("build-and-upload", *TO, "--dry-run")
+        assert warning in upload.kbuild("build-and-upload", *TO, "--dry-run").stderr
+        upload.change("build.toml", "version = 1", "version = 2")
+        upload.commit()
+        done = upload.kbuild("build-and-upload", *TO, "--dry-run")
         assert done.stdout.startswith(f"{REPO}, v2\n")
         assert "breaks callers" not in done.stderr
 
 
 class TestBeforeTheBuild:
-    def test_nothing_is_built_for_nothing(self, desk: Desk) -> None:
-        shutil.rmtree(desk.root / "build")
-        desk.write("torch-ext/relu_noarch/new.py", "x = 1\n")
-        desk.change("CARD.md", "Packaged by kbuild", "TODO: by kbuild")
-        done = desk.kbuild("build-and-upload", *TO, token=READ, expect=11)
+    def test_nothing_is_built_for_nothing(self, upload: UploadProject) -> None:
+        shutil.rmtree(upload.root / "build")
+        upload.write("torch-ext/relu_noarch/new.py", "x = 1\n")
+        upload.change("CARD.md", "Packaged by kbuild", "TODO: by kbuild")
+        done = upload.kbuild("build-and-upload", *TO, token=READ, expect=11)
         subjects = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
         assert {"token", "sources", "card"} <= {*subjects}
-        assert not (desk.root / "build").exists()
+        assert not (upload.root / "build").exists()
 
-    def test_a_build_that_fails_uploads_nothing(self, desk: Desk) -> None:
+    def test_a_build_that_fails_uploads_nothing(self, upload: UploadProject) -> None:
         outside = "import torch\n\nfrom ...elsewhere import nothing\n"
-        desk.change("torch-ext/relu_noarch/_relu.py", "import torch\n", outside)
-        desk.commit()
-        done = desk.kbuild("build-and-upload", *TO, expect=6)
+        upload.change("torch-ext/relu_noarch/_relu.py", "import torch\n", outside)
+        upload.commit()
+        done = upload.kbuild("build-and-upload", *TO, expect=6)
         assert "nothing was uploaded" in done.stderr
-        assert desk.hub.hub.find("kernels", REPO) is None
+        assert upload.hub.hub.find("kernels", REPO) is None
 
-    def test_only_what_is_missing(self, desk: Desk) -> None:
-        desk.kbuild("upload", *TO, "--variant", "torch-cpu")
-        shutil.rmtree(desk.root / "build")
-        told = desk.json("build-and-upload", *TO, "--missing", "--dry-run")["ahead"]
+    def test_only_what_is_missing(self, upload: UploadProject) -> None:
+        upload.kbuild("upload", *TO, "--variant", "torch-cpu")
+        shutil.rmtree(upload.root / "build")
+        told = upload.json("build-and-upload", *TO, "--missing", "--dry-run")["ahead"]
         assert (told["build"], told["published"]) == (["torch-cuda"], ["torch-cpu"])
-        answer = desk.json("build-and-upload", *TO, "--missing")
+        answer = upload.json("build-and-upload", *TO, "--missing")
         assert [row["variant"] for row in answer["variants"]] == ["torch-cuda"]
         assert answer["upload"]["status"] == "uploaded"
         assert {"build/torch-cpu/metadata.json", "build/torch-cuda/metadata.json"} <= {
-            *desk.published()
+            *upload.published()
         }
-        done = desk.kbuild("build-and-upload", *TO, "--missing")
+        done = upload.kbuild("build-and-upload", *TO, "--missing")
         assert "is up to date" in done.stderr
         assert "built in" not in done.stderr
 
 
-def mark(desk: Desk, variant: str, *, dirty: bool) -> None:
+def mark(upload: UploadProject, variant: str, *, dirty: bool) -> None:
     """Let a variant's metadata say that its source was dirty."""
-    path = desk.root / "build" / variant / "metadata.json"
+    path = upload.root / "build" / variant / "metadata.json"
     told = json.loads(path.read_text())
     told["provenance"]["kernel"]["dirty"] = dirty
     path.write_text(json.dumps(told))
-    for beside in (desk.root / "build").glob(f"{variant}.*.json"):
+    for beside in (upload.root / "build").glob(f"{variant}.*.json"):
         beside.unlink()

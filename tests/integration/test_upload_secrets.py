@@ -110,7 +110,7 @@ def test_the_crash_report_is_there_and_clean(hub: HubBench, project: Path, tmp_p
     env = {"KBUILD_CACHE_DIR": str(tmp_path / "cache")}
     code = (
         "import sys; from kbuild.publish.hub import huggingface\n"
-        "huggingface.HuggingFaceClient.whoami = lambda self: self.no_such_name\n"
+        "huggingface.HubClient.whoami = lambda self: self.no_such_name\n"
         "from kbuild.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
     command = (sys.executable, "-c", code, *UPLOAD[3:], *ALLOW)

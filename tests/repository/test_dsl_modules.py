@@ -20,7 +20,7 @@ _TORCH = re.compile(
 )
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
-    "ops/captured/questions.py": "says which functions of Triton a wrapper may not call",
+    "plugins/capture/questions.py": "says which functions of Triton a wrapper may not call",
     "plugins/capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
     "plugins/capture/worker/candidates.py": "stands in for Triton's tuner",
     "plugins/capture/worker/descriptors.py": "reads Triton's descriptors of tensors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ ENTRY_POINTS = """\
 greet = made_up:COMMAND
 
 [kbuild.sections]
-doubled = made_up:doubled
+doubled = made_up:DOUBLED
 
 [kbuild.executors]
 made-up = made_up:Machines
@@ -53,6 +54,8 @@ MADE_UP = """\
 from contextlib import contextmanager
 
 from kbuild.cli import CommandEntry
+from kbuild.project.config.issue import Issue
+from kbuild.project.config.section_readers import PackageFiles, PluginReading, PluginSection
 
 COMMAND = CommandEntry("Start", "greet", "Greet somebody", "made_up")
 
@@ -66,18 +69,36 @@ def execute(args, ctx):
     return 0
 
 
-def doubled(value, section, tree):
-    if not isinstance(value, str):
-        raise ValueError("`doubled` takes the name of an op")
-    return [{
-        "schema": f"{value}(Tensor x, float factor) -> Tensor",
-        "shapes": {"x": ["..."], "out": "x"},
-        "dtypes": ["float32"],
-        "contiguous": True,
-        "let": {"n": "numel(x)"},
-        "configs": [{"BLOCK": 1024, "num_warps": 4}],
-        "grid": ["cdiv(n, BLOCK)"],
-    }]
+class Reading(PluginReading):
+    def package_files(self, kernels, framework, folder):
+        return PackageFiles({"_doubled.py": f"KERNELS = {[*kernels]}"}, op_modules=("_doubled",))
+
+
+class Doubled:
+    value_type = str
+
+    def read(self, tables, tree):
+        sections, issues = {}, []
+        for kernel, table in tables.items():
+            value = table["doubled"]
+            if not isinstance(value, str):
+                path = ("kernel", kernel, "doubled")
+                issues.append(Issue(path, "`doubled` takes the name of an op"))
+                continue
+            op = {
+                "schema": f"{value}(Tensor x, float factor) -> Tensor",
+                "shapes": {"x": ["..."], "out": "x"},
+                "dtypes": ["float32"],
+                "contiguous": True,
+                "let": {"n": "numel(x)"},
+                "configs": [{"BLOCK": 1024, "num_warps": 4}],
+                "grid": ["cdiv(n, BLOCK)"],
+            }
+            sections[kernel] = (PluginSection(kernel, value, {"op": [op]}),)
+        return Reading(sections, tuple(issues))
+
+
+DOUBLED = Doubled()
 
 
 class Machines:
@@ -177,7 +198,7 @@ class TestOthers:
         [
             ('"scale"', 0, ""),
             ("3", 3, "build.toml:16: kernel.scale.doubled: `doubled` takes the name of an op"),
-            ('"not an op"', 3, "kernel.scale"),
+            ('"not an op"', 0, ""),
         ],
     )
     def test_a_section_reader(
@@ -188,6 +209,14 @@ class TestOthers:
         done = kbuild(site, "check-config", str(scaled))
         assert done.returncode == code, done.stdout + done.stderr
         assert said in done.stdout + done.stderr
+        if value == '"not an op"':
+            planned = kbuild(site, "plan", str(scaled))
+            assert "`not an op` becomes an op that no build takes" in planned.stderr
+        elif code == 0:
+            (plan, *_) = json.loads(kbuild(site, "plan", "--json", str(scaled)).stdout)
+            assert [op["schema"] for kernel in plan["aot"] for op in kernel["section"]["op"]]
+            assert [file["target"] for file in plan["generated"]] == ["_doubled.py"]
+            assert plan["op_modules"] == ["_doubled"]
         without = kbuild(scaled, "check-config", str(scaled))
         assert "kernel.scale.doubled" in without.stdout + without.stderr
 

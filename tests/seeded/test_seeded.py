@@ -59,12 +59,5 @@ def test_every_check_has_a_fault_to_find() -> None:
     assert {case.check for case in CASES} == {check.name for check in CHECKS} | of_sources
 
 
-def test_the_documentation_lists_every_fault() -> None:
-    page = (ROOT / "docs" / "contributing" / "seeded-faults.md").read_text("utf-8")
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
-    listed = [(name.removeprefix("| "), wrong, check) for name, wrong, check, *_ in rows]
-    assert listed == [(case.name, case.wrong, f"`{case.check}`") for case in CASES]
-
-
 def test_names_are_told_apart() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.programs import Configuration, Path
 from kbuild.plugins.capture.conditions import question_of
+from kbuild.plugins.capture.programs import Configuration, Path
 
 
 def tensor(

@@ -1,4 +1,4 @@
-"""A workshop whose worker is `worker/fake_worker.py`."""
+"""A compiler of DSL kernels whose worker is `worker/fake_worker.py`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Kernel:
 
 @dataclass
 class Shop:
-    workshop: AotCompiler
+    compiler: AotCompiler
     root: Path
     run: Run
 
@@ -107,7 +107,7 @@ class Shop:
 
     def compile(self, *units: KernelUnit, **options: Any) -> Any:
         wanted = [(unit, BOUND) for unit in units]
-        return self.workshop.compile(Kernel(), self.root, wanted, **options)
+        return self.compiler.compile(Kernel(), self.root, wanted, **options)
 
 
 def unit(number: int = 0, *, op: str = "k", target: str = "sm_90a", **options: Any) -> KernelUnit:
@@ -132,10 +132,10 @@ def shop(
     installer = WheelInstaller(LocalRunner(), Store(cache / "store"))
     with open_run(Budget(jobs, memory), cache, {}, keeps=keeps) as run:
         fake = Fake()
-        workshop = AotCompiler(run, Nowhere(installer), lambda _: fake, patience)
-        found = Shop(workshop, folder, run)
+        compiler = AotCompiler(run, Nowhere(installer), lambda _: fake, patience)
+        found = Shop(compiler, folder, run)
         found.write()
         try:
             yield found
         finally:
-            workshop.close()
+            compiler.close()

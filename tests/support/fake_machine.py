@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kbuild.pipeline.toolchains import Toolchains
 from kbuild.plan.plan import Requirements
 from kbuild.system.processes import ProcessResult
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.dependency_headers.search import HeaderResolver
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 
@@ -82,6 +85,26 @@ def machine(folder: Path, torch: dict[str, Any] | None) -> tuple[HostToolchains,
         }
     )
     return HostToolchains(runner, FactCache(folder / "cache"), python), runner
+
+
+class FakeSource(ToolchainSource):
+    """Serves everything that needs no headers, unless it has a reason not to."""
+
+    def __init__(self, name: str, reason: str | None = None, *backends: str) -> None:
+        self.name, self.reason, self.backends = name, reason, backends
+
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        return self.reason or ("needs headers" if requires.libraries else None)
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        assert not requires.libraries
+        programs = (Path("cmake"), Path("ninja"), Path("python"))
+        return Toolchain(self.name, *programs, cache=(("A", "1"),), versions=(("c++", "12"),))
+
+
+def toolchains(*sources: ToolchainSource, of_wheels: Sequence[Any] = ()) -> Toolchains:
+    """Toolchains from these sources, without any headers."""
+    return Toolchains(sources, HeaderResolver({}, Path("none"), FakeRunner({}), {}), of_wheels)
 
 
 def stable(toolkit: str = "7.2", **changes: Any) -> Requirements:

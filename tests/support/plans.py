@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.ops.section import read_section
 from kbuild.plan.components import driver_flags
 from kbuild.plan.plan import (
     BINDING,
@@ -82,18 +83,23 @@ SECTIONS: dict[str, tuple[dict[str, object], ...]] = {
     "torch-cuda": (),
     "torch-tpu": (),
 }
+GEMM = {
+    "language": "triton",
+    "toolchain": "triton==3.9.0",
+    "src": ["dsl/gemm.py"],
+    "op": [
+        {
+            "schema": "gemm(Tensor a) -> Tensor",
+            "shapes": {"a": ["M"], "out": "a"},
+            "dtypes": ["float32"],
+            "grid": ["M"],
+        }
+    ],
+}
 # Kernels in Python DSLs beside them, by variant.
 FOREIGN = {
     "torch-stable-abi211-cu126-x86_64-linux": (
-        AotKernel(
-            name="gemm",
-            language="triton",
-            toolchain=("triton==3.9.0",),
-            sources=("dsl/gemm.py",),
-            targets=("sm_80", "compute_80", "sm_90a"),
-            flavour="cuda12",
-            section={},
-        ),
+        AotKernel(read_section("gemm", GEMM), ("sm_80", "compute_80", "sm_90a"), flavour="cuda12"),
     ),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli
 
 from kbuild.ops.model import OpSpec
-from kbuild.ops.section import SectionReading, read_section
+from kbuild.ops.section import DslSection, read_section
 from kbuild.project.config.issue import dotted
 from kbuild.project.config.locate import LineIndex
 
@@ -34,7 +34,7 @@ def text_of(_more: str = "", **keys: str) -> str:
     return HEAD + "".join(f"{k} = {v}\n" for k, v in lines.items() if v is not None) + _more
 
 
-def read(text: str) -> SectionReading:
+def read(text: str) -> DslSection:
     name, section = next(iter(tomli.loads(text)["kernel"].items()))
     return read_section(name, section)
 

@@ -101,11 +101,8 @@ def write_variant(folder: Path, text: str = SECTION) -> Path:
     """The variant's folder; `calls.txt` in it gets a line for each launch that ran."""
     reading = read(text)
     assert not [issue for issue in reading.issues if issue.severity == "error"]
-    import tomli
-
     launches = [launch.candidates for op in reading.ops for launch in op.launches]
-    section = tomli.loads(text)["kernel"]["k"]
-    kernel = ManifestKernel("k", section, tuple(launches))
+    kernel = ManifestKernel(reading, tuple(launches))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST_FILE).write_text(
         OpManifest(NAMESPACE, (kernel,), (("triton", "3.9.0"),)).text()

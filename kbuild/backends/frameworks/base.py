@@ -35,15 +35,15 @@ class Framework:
     support_files: ClassVar[tuple[str, ...]] = ()
     """Headers that kbuild puts into `package_root`, by name below `templates/project/`."""
     header_folders: ClassVar[tuple[str, ...]] = ()
-    """What the names of the framework's own headers start with, up to the first `/`."""
+    """First parts of the names of the framework's own headers, up to the first `/`."""
     build_requires: ClassVar[tuple[str, ...]] = ()
     """Distributions that a build through `pip` needs beside the build tools."""
     names_devices: ClassVar[bool] = False
-    """Whether its `_ops.py` names the backend's devices for Torch and JAX."""
+    """True when its `_ops.py` names the backend's devices for Torch and JAX."""
     exports: ClassVar[tuple[str, ...]] = ()
     """Patterns of the only symbols that its extensions offer; all C names when empty."""
     backend_macros: ClassVar[bool] = True
-    """Whether units see the backend's further macros (`USE_CUDA=1`) beside its own."""
+    """True when units see the backend's further macros (`USE_CUDA=1`) beside its own."""
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
         """Macros of every unit that sees the framework.

@@ -28,7 +28,7 @@ class TvmFfi(Framework):
     build_requires = ("apache-tvm-ffi",)
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
-        """With each function comes a description of its parameters, which tools can read."""
+        """The macros; each function then comes with a description of its parameters for tools."""
         return ("TVM_FFI_DLL_EXPORT_INCLUDE_METADATA=1",)
 
     def cxx_standard(self, release: Version | None) -> int:

@@ -1,4 +1,4 @@
-"""Which of some variants the `kernels` client of this interpreter would load on this machine.
+"""Prints which variants the `kernels` client of this interpreter would load on this machine.
 
 Arguments: `VARIANT...`, see `start.py`. Says one JSON object with `state` and `reason`, and, when
 the client could be asked, `chosen`, the best variant or null, and `refused`, by variant why not.

@@ -32,7 +32,7 @@ class UnsupportedFunctionArgumentError(BaseException):
 
 
 def report(folder: Path, identifier: str, limit_s: float, tell: Tell) -> dict[str, Any]:
-    """What is known of each function of a kernel for the CPU, and what it answered.
+    """Describe each function of a kernel for the CPU, and call it.
 
     Args:
         folder: the variant, which is loaded.

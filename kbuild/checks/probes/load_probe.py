@@ -38,7 +38,7 @@ ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]?([^'\"\s]+)", re.MU
 Answer = tuple[str, str, dict[str, Any]]
 Say = Callable[[dict[str, Any]], None]
 Backend = dict[str, Any]
-"""As `Backend.probe_facts` gives it."""
+"""The facts that `Backend.probe_facts` gives."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Task:
 
     @property
     def ops(self) -> tuple[str, Backend, float]:
-        """As `op_calls.report` takes them."""
+        """The ops, for `op_calls.report`."""
         return self.identifier, self.backend, self.limit_s
 
 
 def misfit_by_files(variant: str, backend: Backend) -> str | None:
-    """Why this interpreter's Torch cannot load the variant; None when that takes an import to say.
+    """The reason that this Torch cannot load the variant; None when only an import tells.
 
     Importing Torch takes more than a second, its version file is a few lines of text.
     """
@@ -101,7 +101,7 @@ def has_client(backend: Backend) -> bool:
 
 
 def misfit_by_client(variant: str, backend: str) -> str | None:
-    """Why the client would not choose this variant here; None when it would.
+    """The reason that the client would not choose this variant here; None when it would.
 
     A client whose rules cannot be asked counts as fitting: the load then says the truth.
     """
@@ -154,7 +154,7 @@ def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
 
 
 def failure_facts(error: BaseException, backend: Backend) -> dict[str, Any]:
-    """What a failure says of this interpreter and machine."""
+    """The facts about this interpreter and machine that explain a failure."""
     torch = sys.modules.get("torch")
     facts: dict[str, Any] = {"torch": str(getattr(torch, "__version__", ""))}
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -55,7 +55,7 @@ def answer(path: str) -> tuple[str, str]:
 
 
 def decided_by() -> list[str]:
-    """What `surroundings.py`, beside this file, says of this process."""
+    """The surroundings of this process, by `surroundings.py` beside this file."""
     path = Path(__file__).with_name("surroundings.py")
     spec = importlib.util.spec_from_file_location("surroundings", path)
     if spec is None or spec.loader is None:

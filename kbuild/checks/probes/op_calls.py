@@ -33,7 +33,7 @@ def op_names() -> set[str]:
 
 
 def report(namespace: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> dict[str, Any]:
-    """What is known of each op in a namespace, and what it answered.
+    """Describe each op of a namespace, and call it.
 
     Args:
         namespace: the kernel's own.
@@ -78,7 +78,7 @@ def _find(name: str) -> Any:
 
 
 def _called(op: Any, limit_s: float) -> dict[str, Any]:
-    """What the op answers on the CPU; its bytes where they are the same twice."""
+    """The results of the op on the CPU; their bytes where they are the same twice."""
     answer = _tried(op, limit_s)
     if "shapes" in answer:
         again = _tried(op, limit_s)

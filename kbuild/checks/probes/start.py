@@ -122,7 +122,7 @@ def watch(child: int, source: int, printed: int, target: int, patience: float) -
 
 
 def left(source: int) -> Iterator[bytes]:
-    """What there is without waiting: something that it started may still have the other end."""
+    """The bytes that can be read without waiting: a child may still have the other end open."""
     os.set_blocking(source, False)
     for _ in range(PRINTED // BLOCK):
         try:

@@ -1,4 +1,4 @@
-"""Which files decided what this process did: loaded ones, and folders that were searched.
+"""Lists the files that decided what this process did: loaded ones, and folders that were searched.
 
 Used by the other programs here, in the same process, when they have their answer. While none of the
 files changes, the same question gets the same answer. What the caller asked about is among them
@@ -48,7 +48,7 @@ def modules() -> Iterator[str]:
 
 
 def places() -> Iterator[str]:
-    """What the interpreter and the loader were set up by, and where modules were looked for."""
+    """The files that set up the interpreter and the loader, and the folders of modules."""
     yield from (sys.executable, str(Path(sys.executable).resolve()))
     yield from (str(Path(sys.prefix, "pyvenv.cfg")), site.getusersitepackages())
     yield from ("/etc/ld.so.cache", "/etc/ld.so.preload")

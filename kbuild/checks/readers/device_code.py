@@ -35,7 +35,7 @@ _SHT_NOBITS = 8
 _EM_CUDA, _EM_AMDGPU = 190, 224
 _FIRST_NOTED_ABI = 8
 _FEATURE = 0x800
-"""Of CUDA 12's flags: `a` code."""
+"""CUDA 12's flag for `a` code."""
 _ASSEMBLER_COMMAND = re.compile(rb"-arch sm_(\d+)(\d)([af]?)[ \0]")
 _AMD_TARGET = re.compile(
     rb"amd(?:gcn|gpu[0-9a-f.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
@@ -52,7 +52,7 @@ _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 
 
 def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What lies between two offsets.
+    """The images between two offsets.
 
     Raises:
         DeviceCodeError: something there is not an image, or damaged.
@@ -105,7 +105,7 @@ def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
 
 
 def _end_of_elf(data: mmap, at: int, stop: int) -> int:
-    """Behind the headers and the content of all sections."""
+    """The end of the headers and of the content of all sections."""
     try:
         _, _, segments, offset, _, *sizes, size, count = _HEADER.unpack_from(data, at)
         ends = [segments + sizes[0] * sizes[1], offset + size * count]
@@ -165,16 +165,16 @@ _NO_BITS_TYPE = "SHT_NOBITS"
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """What one file holds."""
+    """The device code of one file."""
 
     images: tuple[DeviceImage, ...] = ()
-    """In the file's order; what the device linker has still to link is not among them."""
+    """Images in the file's order, without those that the device linker has still to link."""
     registers: bool = False
     """True when the host code tells a GPU runtime of device code, be it there or not."""
     relocatable: bool = False
     """True when there is CUDA code that waits for the device linker."""
     unread: str = ""
-    """Why some of it could not be read; empty when all was."""
+    """Reason that some of it could not be read; empty when all was."""
     paths: tuple[str, ...] = ()
     """Files of the machine that compiled which images outside of containers name."""
 

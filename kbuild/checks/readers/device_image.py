@@ -26,7 +26,7 @@ class DeviceImage:
     backend: str
     """`cuda`, `rocm` or `xpu`."""
     arch: str
-    """As `metadata.json` writes it: `9.0a`, `gfx942`; for SYCL the target, `spir64`."""
+    """The arch in `metadata.json`: `9.0a`, `gfx942`; for SYCL the target, `spir64`."""
     kind: str
     """`machine` code, `ptx`, `ir` (code for link-time optimisation), or `kind N`."""
     size: int

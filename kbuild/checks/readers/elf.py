@@ -84,7 +84,7 @@ class ElfFile:
     machine: str
     """`EM_X86_64`, `EM_AARCH64`, ..."""
     cpu: str
-    """As wheels name it, `x86_64`; the machine where wheels have no name for it."""
+    """The name in wheels, `x86_64`; the machine where wheels have no name for it."""
     shared: bool
     needed: tuple[str, ...]
     search_paths: tuple[tuple[str, str], ...]

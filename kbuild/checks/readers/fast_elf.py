@@ -27,13 +27,13 @@ class FastElf(ELFFile):
         super().__init__(stream)
 
     def num_sections(self) -> int:
-        """How many section headers there are."""
+        """The number of section headers."""
         count = int(super().num_sections())
         self._refuse_headers("section", count, self.structs.Elf_Shdr.sizeof())
         return count
 
     def num_segments(self) -> int:
-        """How many program headers there are."""
+        """The number of program headers."""
         count = int(super().num_segments())
         self._refuse_headers("program", count, self.structs.Elf_Phdr.sizeof())
         return count
@@ -58,7 +58,7 @@ class FastElf(ELFFile):
                 yield entry, version
 
     def _refuse_headers(self, what: str, count: int, size: int) -> None:
-        """Of a smaller size, a file of any length would have as many as it likes."""
+        """Refuse smaller headers: a file of any length could claim as many as it likes."""
         letter = what[0]
         stated = self[f"e_{letter}hentsize"]
         if count and stated < size:

@@ -23,7 +23,7 @@ HEAD_SIZE = 1 << 16
 _PREFIX = struct.Struct("<4sHH")
 """Magic, version, method."""
 _SIZE_LAYOUTS = {1: struct.Struct("<8xIQ"), 2: struct.Struct("<8xIIQ"), 3: struct.Struct("<8xQQQ")}
-"""After the prefix: bytes of the whole (not in version 1), bytes when unpacked, hash."""
+"""Fields after the prefix: bytes of the whole (not in version 1), bytes when unpacked, hash."""
 _UNSIZED = 1
 _METHODS = {0: "zlib", 1: "zstd"}
 _ZSTD = ("compression.zstd", "backports.zstd")
@@ -65,7 +65,7 @@ def read_compressed_header(data: mmap, at: int, stop: int) -> CompressedBundle:
 
 
 def _next_bundle(data: mmap, at: int, stop: int) -> int:
-    """Where a bundle that does not tell its length ends at the latest."""
+    """The latest end of a bundle that does not tell its length."""
     following = data.find(COMPRESSED, at + 1, stop)
     while following >= 0 and following % _ALIGNMENT:
         following = data.find(COMPRESSED, following + 1, stop)
@@ -122,7 +122,7 @@ class _BundleEntry:
 
 
 def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What the bundles between two offsets hold, code for the host left out.
+    """The images of the bundles between two offsets, code for the host left out.
 
     Raises:
         CompressedError: a bundle is compressed in a way that this Python has no module for.
@@ -165,7 +165,7 @@ def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterato
 
 
 def _image(entry: _BundleEntry, size: int, at: int, compression: str) -> DeviceImage:
-    """From `hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-`."""
+    """The image of `hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-`."""
     name, *features = entry.target.split(":")
     arch = name.partition("--")[2] or name.rpartition("-")[2]
     return DeviceImage("rocm", arch, "machine", size, at, compression, tuple(sorted(features)))

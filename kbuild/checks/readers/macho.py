@@ -28,7 +28,7 @@ class MachOSlice:
     """The part of a file for one CPU."""
 
     cpu: str
-    """As wheels name it (`aarch64` is Apple's arm64); a number where wheels have no name."""
+    """The name in wheels (`aarch64` is Apple's arm64); a number where wheels have no name."""
     shared: bool
     for_macos: bool
     minos: Version | None
@@ -105,7 +105,7 @@ def _version(packed: int) -> Version:
 
 
 def _text(data: bytes) -> str:
-    """What follows the fixed part of a command that names a file."""
+    """The text after the fixed part of a command that names a file."""
     return data.split(b"\0")[0].decode("utf-8", "replace")
 
 

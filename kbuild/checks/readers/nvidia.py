@@ -31,14 +31,14 @@ _FEATURES = {0x100000: "a", 0x200000: "f"}
 
 _ELF_MAGIC = b"\x7fELF"
 _CUBIN_HEADER = struct.Struct("<8xB9xH28xI")
-"""From an ELF header: ABI version, machine, flags."""
+"""Fields of an ELF header: ABI version, machine, flags."""
 _EM_CUDA = 190
 _FIRST_SHIFTED_ABI = 8
-"""From this ABI version on (CUDA 13), the flags' second byte is the capability, not the first."""
+"""First ABI version (CUDA 13) with the capability in the flags' second byte, not the first."""
 
 
 def read_fat_binaries(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What the containers between two offsets hold.
+    """The images of the containers between two offsets.
 
     Raises:
         DeviceCodeError: something there is not a container, or damaged.
@@ -58,7 +58,7 @@ def read_fat_binaries(data: mmap, start: int, stop: int) -> Iterator[DeviceImage
 
 
 def find_fat_binaries(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What containers hold that lie between other constants, as in the objects of CuTe DSL.
+    """The images of containers that lie between other constants, as in the objects of CuTe DSL.
 
     Raises:
         DeviceCodeError: one is damaged.
@@ -129,11 +129,11 @@ _REGISTERS, _FRAME = 0x2F, 0x11
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Of one kernel."""
+    """Resources of one kernel."""
 
     name: str
     registers: int
-    """Of each thread."""
+    """Registers of each thread."""
     local: int
     """Bytes of local memory of each thread: what did not fit into registers, and arrays."""
     shared: int
@@ -141,7 +141,7 @@ class KernelResources:
 
 
 def read_kernel_resources(code: bytes) -> tuple[KernelResources, ...]:
-    """Of every kernel of every cubin in a file that is not compressed: a cubin, an object.
+    """The resources of every kernel in an uncompressed file: a cubin, or an object.
 
     Nothing is said of a cubin that cannot be read.
     """

@@ -21,7 +21,7 @@ class PeFile:
     """A DLL or extension module."""
 
     cpu: str
-    """As wheels name it; the machine's number where wheels have no name."""
+    """The name in wheels; the machine's number where wheels have no name."""
     shared: bool
     imports: Mapping[str, tuple[str, ...]]
     """DLL as the file spells it -> names taken from it, `#12` for ordinals."""

@@ -1,18 +1,62 @@
-"""Symbol tables and relocations of ELF files, and the namespaces in mangled C++ names.
+"""Symbol tables and relocations of ELF files, and C++ names out of mangled ones.
 
-pyelftools finds the tables; their entries are unpacked here because a kernel can have 200,000.
+pyelftools finds the tables; their entries are unpacked here because a kernel can have 200,000. The
+system's C++ library demangles names.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from kbuild.checks.readers.fast_elf import FastElf
+
+
+_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib")
+_LONGEST = 10_000
+"""Characters of a name that is read; a compiler's names of kernels may be long, others are odd."""
+
+
+@lru_cache(maxsize=4096)
+def demangle(name: str) -> str:
+    """`scale(float*, int)` of `_Z5scalePfi`; the name itself where it cannot be read."""
+    if not name.startswith("_Z") or len(name) > _LONGEST or (read := _demangler()) is None:
+        return name
+    return read(name.encode()) or name
+
+
+def can_demangle() -> bool:
+    """False where there is no C++ library to ask."""
+    return _demangler() is not None
+
+
+@lru_cache(maxsize=1)
+def _demangler() -> Callable[[bytes], str] | None:
+    for library in _LIBRARIES:
+        try:
+            loaded = ctypes.CDLL(library)
+            function, free = getattr(loaded, "__cxa_demangle"), ctypes.CDLL(None).free
+        except (OSError, AttributeError, TypeError):
+            continue
+        function.restype, free.restype, free.argtypes = ctypes.c_void_p, None, [ctypes.c_void_p]
+
+        def read(name: bytes) -> str:
+            status = ctypes.c_int()
+            text = function(name, None, None, ctypes.byref(status))  # noqa: B023 - it returns
+            if not text:
+                return ""
+            value = ctypes.string_at(text).decode("utf-8", "replace")
+            free(text)  # noqa: B023
+            return value
+
+        return read
+    return None
 
 
 _HIDDEN_BIT = 0x7FFF
@@ -102,7 +146,7 @@ class ElfTables:
             )
 
     def defined(self, names: Collection[str], kind: str = "SHT_SYMTAB") -> set[str]:
-        """Which of the names the symbol table defines; quicker than to look at every symbol."""
+        """The names that the symbol table defines; quicker than to look at every symbol."""
         table = next(self.of_kind(kind), None)
         if table is None:
             return set()

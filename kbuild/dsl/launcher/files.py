@@ -63,7 +63,7 @@ def launcher_files(
     """
     host, specs = ADAPTERS[framework], [op.spec for op in ops]
     for op in ops:
-        host.judge(op.spec)
+        host.validate(op.spec)
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
     launches = _launches(ops, tables, control=control)
@@ -78,7 +78,7 @@ def launcher_files(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
         # What depends on who calls the ops.
-        host_words=host.words,
+        framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
         calls=[
@@ -119,8 +119,8 @@ def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, ob
     """What the framework calls: the op, and those that return some of its results."""
     returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
     yield host.op(op.spec, returning)
-    for projected in op.projected:
-        yield host.projected(op.spec, projected, returning)
+    for projection in op.spec.projections:
+        yield host.projection(op.spec, projection, returning)
 
 
 def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:

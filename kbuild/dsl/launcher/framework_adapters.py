@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.dsl.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
-from kbuild.dsl.launcher.launch_variants import ProjectedOp
 from kbuild.ops.fake_kernels import needed_by_shapes
-from kbuild.ops.model import OpSpec
+from kbuild.ops.model import OpSpec, Projection
 from kbuild.ops.schema.model import SchemaArgument, Type
 from kbuild.system import rendering
 
@@ -24,7 +23,7 @@ class FrameworkAdapter(ABC):
     """A framework, as a launcher sees it."""
 
     name: str
-    words: str
+    title: str
     """What its users call it."""
     stem: str
     """Its headers are `<stem>_*.h`."""
@@ -44,7 +43,7 @@ class FrameworkAdapter(ABC):
         return ""
 
     @abstractmethod
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """Refuse what the host cannot offer.
 
         Raises:
@@ -64,10 +63,10 @@ class FrameworkAdapter(ABC):
             returning: result -> statements before it is returned.
         """
 
-    def projected(
+    def projection(
         self,
         op: OpSpec,  # noqa: ARG002 - for Torch
-        projected: ProjectedOp,
+        projection: Projection,
         returning: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[str, object]:
         """The same for an op that returns some of the results.
@@ -75,14 +74,16 @@ class FrameworkAdapter(ABC):
         Raises:
             ValueError: there can be no such op.
         """
-        raise ValueError(f"`{projected.name}` has gradients, which {self.words} does not know")
+        raise ValueError(
+            f"`{projection.name}` is a projection of an op, which {self.title} does not know"
+        )
 
 
 class TorchAdapter(FrameworkAdapter):
     """Ops with boxed arguments."""
 
     name = "torch"
-    words = "Torch"
+    title = "Torch"
     stem = "torch"
     includes = ("torch/csrc/stable/c/shim.h",)
 
@@ -91,7 +92,7 @@ class TorchAdapter(FrameworkAdapter):
         text = rendering.read("project/registration.h").replace("#pragma once\n", "")
         return text if module else ""
 
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """Torch takes every op."""
 
     def constructor(self, op: OpSpec) -> Iterator[str]:
@@ -121,14 +122,15 @@ class TorchAdapter(FrameworkAdapter):
             "fallback": cxx_string(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
 
-    def projected(
-        self, op: OpSpec, projected: ProjectedOp, returning: Mapping[str, str]
+    def projection(
+        self, op: OpSpec, projection: Projection, returning: Mapping[str, str]
     ) -> Mapping[str, object]:
         """The same, with fewer results."""
         if op.fallback == "jit":
-            raise ValueError(f"`{projected.name}` cannot fall back on the DSL of `{op.name}`")
-        results = [(name, name in op.may_be_none, returning[name]) for name in projected.results]
-        own = {"name": projected.name, "schema": cxx_string(projected.schema), "results": results}
+            raise ValueError(f"`{projection.name}` cannot fall back on the DSL of `{op.name}`")
+        results = [(name, name in op.may_be_none, returning[name]) for name in projection.results]
+        schema = cxx_string(str(projection.schema))
+        own = {"name": projection.name, "schema": schema, "results": results}
         return {**self.op(op, returning), **own}
 
 
@@ -158,11 +160,11 @@ class TvmFfiAdapter(FrameworkAdapter):
     """Functions that `tvm_ffi.load_module` finds."""
 
     name = "tvm-ffi"
-    words = "TVM-FFI"
+    title = "TVM-FFI"
     stem = "tvm_ffi"
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """There is no DSL to fall back on where Torch is not needed, and every result is one.
 
         The runtime does not pass `torch.device` on, which `ops` would get.

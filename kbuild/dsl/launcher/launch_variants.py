@@ -36,22 +36,11 @@ class CompiledLaunch:
 
 
 @dataclass(frozen=True)
-class ProjectedOp:
-    """An op that does what another one does, and returns some of its results."""
-
-    name: str
-    schema: str
-    results: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class CompiledOp:
     """An op with all its launches."""
 
     spec: OpSpec
     launches: tuple[CompiledLaunch, ...]
-    projected: tuple[ProjectedOp, ...] = ()
-    """With the same arguments; for Torch only."""
 
     @cached_property
     def on_demand(self) -> frozenset[str]:

@@ -34,7 +34,7 @@ class BenchmarkCase:
     op: OpSpec
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype, as the op's images are made for."""
-    declared: TuningCase
+    call: TuningCase
     """The case as it was written."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
@@ -49,7 +49,7 @@ class BenchmarkCase:
     @property
     def label(self) -> str:
         """The text for the user: `gemm M=16 N=4096 float16`."""
-        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.declared)
+        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.call)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
 
@@ -133,7 +133,7 @@ def make_case(
     return BenchmarkCase(
         op=op,
         dtypes=tuple(dtypes.items()),
-        declared=case,
+        call=case,
         shapes=tuple((name, shapes.get(name)) for name in op.inputs),
         scalars=tuple(scalars.items()),
         key=key,

@@ -22,7 +22,7 @@ from kbuild.ops.model import Candidate, OpSpec, TuningCase
 from kbuild.ops.unit import targets_of_arch
 
 _ALTERNATIVES = 2
-"""Candidates that a captured function leaves to choose from: conditions leave only one."""
+"""Candidates that are compared in ops of an `origin`: conditions may leave only one."""
 _NO_DEVICE = {"sm_count()": 1, "capability()": 0}
 """What is said of a device when nothing is going to be measured."""
 
@@ -62,7 +62,7 @@ class RaceJob:
     def content(self) -> dict[str, Any]:
         """The job as the probe takes it, without its name."""
         tune = self.work.op.tune
-        facts = {"sizes": dict(self.case.declared), "dtypes": dict(self.case.dtypes)}
+        facts = {"sizes": dict(self.case.call), "dtypes": dict(self.case.dtypes)}
         return {
             "op": self.work.op.name,
             "choose": CHOOSE_OP,
@@ -101,16 +101,17 @@ def benchmarks_of(
     for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
         for op in kernel.ops():
             start, first = first, first + len(op.launches)
-            if only and not {op.name, kernel.captured} & {*only}:
+            origin = kernel.section.origin
+            if only and not {op.name, origin} & {*only}:
                 continue
-            if kernel.captured and not (op.tune.cases or op.name in more):
+            if origin and not (op.tune.cases or op.name in more):
                 continue  # the author's function decides on everything
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
             answers = device.answers if device is not None else _NO_DEVICE
             case_lists = [benchmark_cases(op, dtypes, answers) for dtypes in op.dtype_sets()]
             cases = tuple(case for some, _ in case_lists for case in some)
-            if kernel.captured and op.name not in more:
+            if origin and op.name not in more:
                 cases = tuple(one_for_each_key(cases))
             left_out = dict.fromkeys(entry for _, some in case_lists for entry in some)
             benchmarks.append(OpBenchmark(kernel, op, start, cases, tuple(left_out)))
@@ -142,12 +143,12 @@ def jobs_of(  # noqa: PLR0917
                 if is_made_for(candidate, device.arch) and case.holds(launch, index)
             )
         except InvalidCase as reason:
-            yield case.declared, str(reason)
+            yield case.call, str(reason)
             continue
-        if work.kernel.captured and len(fitting) < _ALTERNATIVES:
+        if work.kernel.section.origin and len(fitting) < _ALTERNATIVES:
             continue
         if not fitting:
-            yield case.declared, f"no candidate of launch {launch} supports it"
+            yield case.call, f"no candidate of launch {launch} supports it"
             continue
         known = (at for at in range(launch) if (case, at) in winners)
         fixed = tuple((work.control(at), winners[case, at]) for at in known)

@@ -158,7 +158,7 @@ def memory_access_of_cxx(text: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+[\w$.]+\s*\((?P<list>[^)]*)\)", re.DOTALL)
-_PARAM = re.compile(r"\.param\s+(?P<words>[^,]+)")
+_PARAM = re.compile(r"\.param\s+(?P<type>[^,]+)")
 _TYPE = re.compile(r"\.(?P<type>[usfb]\d+)\b")
 _ARRAY = re.compile(r"\[(?P<count>\d+)\]")
 _ARG = re.compile(r"^ +- (?P<body>.*(?:\n {8}.*)*)", re.MULTILINE)
@@ -180,7 +180,7 @@ def parameter_sizes_of_ptx(text: str) -> list[int]:
     entry = _ENTRY.search(text)
     if entry is None:
         raise RefusalError("the compiler's PTX has no entry")
-    return [_bytes(match["words"]) for match in _PARAM.finditer(entry["list"])]
+    return [_bytes(match["type"]) for match in _PARAM.finditer(entry["list"])]
 
 
 def parameter_sizes_of_amdgcn(text: str) -> list[int]:

@@ -56,7 +56,7 @@ class CuteCompiler(ObjectCompiler):
         torch_stub.install_stubs()
         _answer_imports()
 
-    def made(
+    def compile_function(
         self, function: CuteFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""

@@ -66,7 +66,7 @@ class ObjectCompiler(ABC):
             "constants": {name: _plain(v) for name, v in request["constants"].items()},
             "divisible": [],
             "ones": [],
-            **self.made(function, request, sources),
+            **self.compile_function(function, request, sources),
         }
 
     def sources(self, request: Mapping[str, Any]) -> SourceModules:
@@ -74,7 +74,7 @@ class ObjectCompiler(ABC):
         return self._shelf.get(request)
 
     @abstractmethod
-    def made(
+    def compile_function(
         self, function: Any, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """Compile to the file that the request names, unless `named` says that it is there.

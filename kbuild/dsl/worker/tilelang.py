@@ -173,7 +173,7 @@ class TileLangCompiler(ObjectCompiler):
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return _hinted(lambda: super(TileLangCompiler, self)._functions(sources))
 
-    def made(
+    def compile_function(
         self, function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""

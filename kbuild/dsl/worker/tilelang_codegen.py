@@ -88,7 +88,7 @@ def target_of(arch: str) -> str | dict[str, str]:
 
 
 def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any) -> Any:
-    function.judge()
+    function.validate()
     constants = {name: _value(function, name, v) for name, v in request["constants"].items()}
     if function.is_program:
         return function.jit

@@ -237,7 +237,7 @@ class TileLangFunction:
         value = self.plain.__globals__.get(word)
         return value if callable(value) and not isinstance(value, type) else None
 
-    def judge(self) -> None:
+    def validate(self) -> None:
         """Raise a `RefusalError` for a request that cannot be met."""
         lists = [parameter for parameter in self.parameters.values() if parameter.kind in _LISTS]
         if lists:

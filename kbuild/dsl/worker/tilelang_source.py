@@ -59,7 +59,7 @@ class DimensionCheck:
     """C++ of its value."""
     wanted: str
     """C++ of what it is taken for."""
-    words: str
+    label: str
     """`A.shape[1]`."""
 
 
@@ -236,7 +236,7 @@ def _entry(symbol: str, entry: EntryFunction, kernels: Sequence[DeviceKernel]) -
 
 
 def _check(check: DimensionCheck) -> str:
-    message = f'"{check.words} is %lld, and the kernel is compiled for %lld"'
+    message = f'"{check.label} is %lld, and the kernel is compiled for %lld"'
     values = f"(long long)({check.argument}), (long long)({check.wanted})"
     return (
         f"  if ({check.argument} != {check.wanted}) {{\n"

@@ -21,9 +21,9 @@ from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.toolchains.build_tools import cmake, ninja
+from kbuild.toolchains.build_tools import cmake, find_cxx, ninja
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import choose_python, find_cxx, install_command
+from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
     OLDEST_ASSEMBLER,
     LinkRequirements,
@@ -54,7 +54,7 @@ class DiagnosisItem:
 
 
 def program_version(program: Path, runner: Runner) -> str:
-    """What `--version` says, e.g. `12.2.0`."""
+    """The version in the output of `--version`, e.g. `12.2.0`."""
     done = runner.run((str(program), "--version"))
     match = _VERSION.search(done.output)
     return match[0] if match and done.ok else "version unknown"
@@ -77,7 +77,7 @@ class LinuxDistribution:
 
 
 def detect_distribution(os_release: Path = OS_RELEASE) -> LinuxDistribution:
-    """What os-release(5) says, in `ID` and then in `ID_LIKE`."""
+    """The distribution of os-release(5), by `ID` and then by `ID_LIKE`."""
     try:
         facts = dict(_OS_RELEASE_LINE.findall(os_release.read_text("utf-8", "replace")))
     except OSError:
@@ -253,7 +253,7 @@ def diagnose(
         os_release: names the distribution, whose commands are given.
     """
     yield DiagnosisItem(
-        "Python", "ok", f"{_dotted(sys.version_info[:3])} {sys.executable}", "kbuild"
+        "Python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} {sys.executable}", "kbuild"
     )
     distribution, facts = detect_distribution(os_release), FactCache(cache)
     yield from CompilerDiagnosis(facts, runner, distribution).items()
@@ -295,7 +295,7 @@ def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
 def _python_packages(
     facts: Mapping[str, Any], distribution: LinuxDistribution
 ) -> Iterator[DiagnosisItem]:
-    """What the interpreter that is built against has."""
+    """The packages of the interpreter that is built against."""
     headers, install = facts["python"]["include_dir"], distribution.install("python-headers")
     torch, kernels = _version_and_root(facts["torch"] or {}), facts["kernels"] or ""
     tvm = _version_and_root(facts["tvm_ffi"] or {})
@@ -347,13 +347,15 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
     toolkits = [
         f"{release} {local.provide(release).root}"
         for release in releases
-        if local.refuses(release) is None
+        if local.unsupported_reason(release) is None
     ]
     if toolkits:
         return DiagnosisItem("CUDA 12", "ok", ", ".join(toolkits), purpose)
     mend = "install it and set CUDA_HOME"
     for plugin in plugin_cuda_toolkits(WheelInstaller(runner, open_store(cache)), cache):
-        reasons = [plugin.refuses(release) for release in releases if release.startswith("12")]
+        reasons = [
+            plugin.unsupported_reason(release) for release in releases if release.startswith("12")
+        ]
         if None in reasons:
             return DiagnosisItem("CUDA 12", "ok", f"{plugin.name} {plugin.version}", purpose)
         mend += f", or {reasons[-1]}" if reasons else ""
@@ -362,10 +364,6 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
 
 def _version_and_root(facts: Mapping[str, Any]) -> str:
     return f"{facts['version']} {facts['root']}" if facts else ""
-
-
-def _dotted(parts: tuple[object, ...]) -> str:
-    return ".".join(map(str, parts))
 
 
 def _size_text(folder: Path) -> str:

@@ -50,7 +50,7 @@ class BuilderOutput:
     hint: str = ""
     excerpt: list[str] = field(default_factory=list)
     others: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """For builders that are no kbuild."""
+    """Errors of builders other than kbuild."""
     _is_open: bool = False
 
     def take(self, line: str) -> None:
@@ -74,7 +74,7 @@ class DerivationBuild:
 
     derivation: str
     machine: str = ""
-    """Where, when not here."""
+    """Machine that builds; empty for this one."""
     began: float = 0.0
     ended: float | None = None
     log: Path | None = None
@@ -83,7 +83,7 @@ class DerivationBuild:
 
     @property
     def name(self) -> str:
-        """Of the derivation."""
+        """Name of the derivation."""
         return store_path_name(self.derivation)
 
     def open(self, folder: Path) -> None:
@@ -133,7 +133,7 @@ _DEPENDENCY_FAILURE = re.compile(r"dependenc(?:y|ies) (?:of|failed)|^(?:error: *
 """Messages about what failed because something else did."""
 _PROGRESS_FIELDS = 4
 _PROGRESS_LINE = re.compile(r"\S+: (?P<count>\d+(?:/\d+)?) after \d+ s, (?P<what>.*)")
-"""How a kbuild in the sandbox tells of its progress; see `kbuild.system.progress.LogProgress`."""
+"""A line of progress of a kbuild in the sandbox; see `kbuild.system.progress.LogProgress`."""
 
 
 @dataclass
@@ -141,24 +141,24 @@ class NixBuildMonitor:
     """Listens to one run of Nix."""
 
     labels: Callable[[str], str]
-    """What a derivation is called for the user: a variant, or its own name."""
+    """The user's name for a derivation: a variant, or its own name."""
     logs: Path
     """Folder that gets a file for every derivation that is built."""
     ui: Ui
     progress: Progress
     prints: bool = False
-    """Whether what builders say is shown."""
+    """True to show the output of builders."""
     clock: Clock = time.monotonic
     builds: dict[str, DerivationBuild] = field(default_factory=dict)
-    """By derivation."""
+    """Builds by derivation."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Derivation -> how its own builder failed."""
     errors: list[str] = field(default_factory=list)
-    """What Nix says at the end."""
+    """Errors that Nix prints at the end."""
     _running: dict[int, DerivationBuild] = field(default_factory=dict)
     _counts: tuple[int, int] = (0, 0)
     _label: str = ""
-    _said: set[str] = field(default_factory=set)
+    _shown: set[str] = field(default_factory=set)
     """Variants that are known to be built: several derivations may be for one."""
     _all: int = 0
     """The activity of all builds together."""
@@ -167,7 +167,7 @@ class NixBuildMonitor:
         """One line of Nix's output."""
         event = read_event(line)
         if event is None:
-            self._foreign(line)
+            self._read_plain_line(line)
         elif event.action == "start":
             self._start(event)
         elif event.action == "stop":
@@ -213,8 +213,8 @@ class NixBuildMonitor:
         build.open(self.logs)
         self.builds[derivation] = self._running[number] = build
         label, place = self.labels(derivation), f" on {machine}" if machine else ""
-        is_news = label != build.name and label not in self._said
-        self._said.add(label)
+        is_news = label != build.name and label not in self._shown
+        self._shown.add(label)
         if is_news:
             self.ui.say(f"{label}: building{place}")
         else:
@@ -268,8 +268,8 @@ class NixBuildMonitor:
             builder = _BUILDER.search(text)
             self.reasons.setdefault(derivation[1], f"its builder {builder[1]}" if builder else text)
 
-    def _foreign(self, line: str) -> None:
-        """What programs say that Nix starts, and errors of its command line."""
+    def _read_plain_line(self, line: str) -> None:
+        """Read the output of programs that Nix starts, and errors of its command line."""
         if line.startswith("error:"):
             self.errors.append(line.removeprefix("error:").strip())
         elif line.strip():
@@ -283,7 +283,7 @@ _DIFFERS = "may not be deterministic"
 
 @dataclass(frozen=True)
 class NixBuildResult:
-    """What came of the derivations that were wanted."""
+    """The outcome for the derivations that were wanted."""
 
     failed: Mapping[str, KbuildError] = field(default_factory=dict)
     """Name -> error of those that are not there."""

@@ -1,4 +1,4 @@
-"""What a project's flake offers: its derivations by variant, or why evaluation failed.
+"""The derivations of a project's flake by variant, or why evaluation failed.
 
 Reads Nix's `internal-json` log (2.8 to 2.34).
 """
@@ -46,11 +46,11 @@ class NixEvent:
     type: int = 0
     fields: tuple[Any, ...] = ()
     level: int = 0
-    """Of a message: 0 is an error, 1 a warning."""
+    """Level of a message: 0 is an error, 1 a warning."""
     text: str = ""
-    """Of a message, without colours."""
+    """Text of a message, without colours."""
     raw: str = ""
-    """Of an error: its innermost sentence."""
+    """Innermost sentence of an error."""
     file: str = ""
     line: int = 0
 
@@ -98,7 +98,7 @@ _UNTRACKED = re.compile(
 _PLACE = re.compile(r"at (?P<file>/[^\s:]+):(?P<line>\d{1,9})(?::\d+)?")
 _STORED = re.compile(r"^/nix/store/[a-z0-9]{32}-source/")
 _PROJECT_MESSAGE = re.compile(r"(?P<file>[^\s:/][^\s:]*):(?P<line>\d{1,9}): (?P<words>.+)")
-"""What kbuild's own functions throw about a file of the project."""
+"""An error that kbuild's own functions throw about a file of the project."""
 _ABSENT = "does not provide attribute"
 _TAIL = re.compile(r":\d+:\d+$")
 _SHOWN = 12
@@ -114,7 +114,7 @@ class FlakeEvaluationError(BuildError):
 
 
 def evaluation_error(output: str, root: Path) -> KbuildError:
-    """What an evaluation that failed is about.
+    """The error for an evaluation that failed.
 
     Returns:
         A `ConfigError` with file and line when the fault is in the project, else an
@@ -177,7 +177,7 @@ def _unstructured(output: str) -> NixEvent:
 
 
 def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
-    """Where it happened, then the places from which that was asked for, innermost first."""
+    """The place of the error, then the places from which that was evaluated, innermost first."""
     if event.file and event.line:
         yield _TAIL.sub("", event.file), event.line
     places = [(match["file"], int(match["line"])) for match in _PLACE.finditer(event.text)]
@@ -196,7 +196,7 @@ def _in_project(file: str, root: Path) -> str | None:
 
 
 def _is_same(path: Path, stored: str) -> bool:
-    """Whether a stored file is the project's: every flake has a `flake.nix`.
+    """True when a stored file is the project's: every flake has a `flake.nix`.
 
     New releases of Nix name files that they did not have to store.
     """
@@ -268,7 +268,7 @@ class Derivation:
 
 @dataclass(frozen=True)
 class FlakeVariants:
-    """What a flake says about some variants."""
+    """The derivations and refusals of a flake for some variants."""
 
     variants: Mapping[str, Derivation] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class EvaluationFailures:
         self._cache.put_json(self._key(), {"message": message, "time": time.time()})
 
     def remembered(self) -> str:
-        """Why the flake could not be evaluated; empty when it could, or that was long ago."""
+        """The reason that the flake was not evaluated; empty when it was, or that was long ago."""
         failure = self._cache.get_json(self._key(), dict)
         is_recent = failure is not None and 0 <= time.time() - failure["time"] < _FORGOTTEN_S
         return str(failure["message"]) if failure is not None and is_recent else ""
@@ -333,10 +333,10 @@ class Flake:
     options: NixOptions
     runner: Runner
     is_hasty: bool = False
-    """Whether what cannot be downloaded at once counts as out of reach."""
+    """True to treat everything that cannot be downloaded at once as out of reach."""
 
     def offer(self, system: str, variants: Sequence[str]) -> FlakeVariants:
-        """What it offers of some variants on a system.
+        """The flake's offer of some variants on a system.
 
         Derivations are written to the store; nothing is built.
 
@@ -363,7 +363,7 @@ class Flake:
 
 
 def _parse_answer(done: ProcessResult) -> FlakeVariants | None:
-    """What the JSON object among the lines says."""
+    """The JSON object among the lines."""
     for line in reversed(done.output.splitlines()):
         # Programs that Nix starts write to the same stream without ending their lines.
         at = line.find('{"offered"')

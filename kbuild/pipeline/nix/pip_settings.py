@@ -34,11 +34,11 @@ _CA_BUNDLES = (
 )
 _LINK = re.compile(r"""<a\b[^>]*\bhref\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 _PAGES = 2000
-"""Of an index on this machine, the pages that are read for where its files are."""
+"""Pages of an index on this machine that are read for the folders of its files."""
 _FOLDERS = 16
 """More folders of files than these are lent as the one that they are in."""
 _UNSUPPORTED_CHARACTERS = re.compile(r"[\s=?]")
-"""What a path in `sandbox-paths` cannot have."""
+"""Characters that a path in `sandbox-paths` cannot have."""
 _READ = 0o005
 """Other users may read a folder and look for files in it."""
 _PLAIN = re.compile(r"[\w.~@%+/:-]+", re.ASCII)
@@ -46,14 +46,14 @@ _PLAIN = re.compile(r"[\w.~@%+/:-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class SandboxPipSettings:
-    """What a Nix that builds is started with."""
+    """Settings of a Nix that builds."""
 
     environment: Mapping[str, str]
     """All of it: this process's, with pip's variables replaced."""
     places: tuple[str, ...]
-    """For `sandbox-paths`: folders, of which none lies in another."""
+    """Folders for `sandbox-paths`, of which none lies in another."""
     unreadable: tuple[str, ...] = ()
-    """Those that builders, who are other users, cannot look into."""
+    """Paths that builders, who are other users, cannot read."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def write_pip_settings(
 
 
 def _ca_bundle(environ: Mapping[str, str]) -> str | None:
-    """Where pip is told no certificates, those of this machine: a proxy may need its own."""
+    """The certificates of this machine, where pip has none: a proxy may need its own."""
     paths = (environ.get("NIX_SSL_CERT_FILE"), environ.get("SSL_CERT_FILE"), *_CA_BUNDLES)
     return next((path for path in paths if path and Path(path).is_file()), None)
 
@@ -136,7 +136,7 @@ def _copied(source: Path, target: Path) -> str:
 
 
 def _write_credentials(settings: IndexSettings, target: Path, environ: Mapping[str, str]) -> None:
-    """Of this user's netrc, the entries of the hosts that wheels come from."""
+    """Write the entries of this user's netrc for the hosts that wheels come from."""
     variable = environ.get("NETRC")
     names = (variable,) if variable else ("~/.netrc", "~/_netrc")
     paths = (Path(os.path.expanduser(name)) for name in names)  # noqa: PTH111 - it never fails

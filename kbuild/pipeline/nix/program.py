@@ -32,16 +32,16 @@ class NixSandbox:
     state: SandboxState
     """`relaxed` lets derivations out that ask for it; `unsure` when Nix may have gone without."""
     has_users: bool = True
-    """Whether builds run as users of their own; without, root builds, and could write to folders
+    """True when builds run as users of their own; otherwise root builds, and could write to folders
     of the machine that the sandbox shows."""
     has_namespaces: bool = True
-    """Whether this user may make user namespaces."""
+    """True when this user may make user namespaces."""
     group: str = ""
     """Builds run as its members; empty when they run as whoever starts them."""
 
     @property
     def warning(self) -> str:
-        """What a user should know before trusting a result; empty when there is nothing."""
+        """A warning about the results; empty without one."""
         if self.state == "on":
             return ""
         return {
@@ -53,7 +53,7 @@ class NixSandbox:
 
 
 def parse_sandbox(facts: Mapping[str, Any]) -> NixSandbox:
-    """From the facts of `kbuild.pipeline.nix.program`; a setting that is not told counts as off."""
+    """Read the facts of `kbuild.pipeline.nix.program`; a missing setting counts as off."""
     settings = facts["settings"]
     group = bool(settings.get("build-users-group")) and facts["users"] > 0
     has_users = group or bool(settings.get("auto-allocate-uids"))
@@ -76,11 +76,11 @@ def _sandbox_state(settings: Mapping[str, Any], has_namespaces: bool) -> Sandbox
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 OLDEST = Version((2, 8))
 _OUTPUTS_OF = Version((2, 13))
-"""From here on, `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
+"""First release in which `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
 _STORE = re.compile(r"^Store U(?:RL|RI): (\S+)", re.MULTILINE)
 _VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
 _PROFILE = "/nix/var/nix/profiles/default/bin"
-"""Where installers put it; shells that are open already do not know that yet."""
+"""Profile of installers; shells that are open already do not know it yet."""
 INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds without"
 
 
@@ -92,14 +92,14 @@ class Nix:
     version: Version
     sandbox: NixSandbox
     is_own_store: bool = True
-    """Whether this process's Nix builds by itself, and no daemon with settings of its own."""
+    """True when this process's Nix builds by itself, and no daemon with settings of its own."""
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         """A command line of the new interface, which need not be switched on."""
         return (self.program, *FEATURES, *arguments)
 
     def outputs_of(self, derivation: str) -> str:
-        """How the command line names the outputs of a `.drv` file."""
+        """The command line's name for the outputs of a `.drv` file."""
         return derivation if self.version < _OUTPUTS_OF else f"{derivation}^*"
 
 
@@ -118,7 +118,7 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
 
 
 def nix_program() -> str | None:
-    """Where `nix` is, if it is there."""
+    """The program `nix`, if there is one."""
     return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
 
 
@@ -169,7 +169,7 @@ def is_root() -> bool:
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """Those that matter, out of `show-config --json`, before which newer ones warn."""
+    """The settings that matter, out of `show-config --json`; newer releases warn before it."""
     try:
         with reading("nix show-config", "an answer of Nix"):
             shown = parse_json(text[text.index("{") :], "nix show-config", "an answer of Nix")
@@ -222,9 +222,9 @@ class NixOptions:
     settings: tuple[tuple[str, str], ...] = ()
     """Settings of Nix: (name, value)."""
     print_logs: bool = False
-    """Whether everything that builders say is shown."""
+    """True to show all output of builders."""
     rebuild: bool = False
-    """Whether derivations are built a second time and compared."""
+    """True to build derivations a second time and compare."""
 
     @property
     def evaluation(self) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class NixOptions:
 
     @property
     def parallelism(self) -> tuple[str, ...]:
-        """How much runs at once."""
+        """The limits on what runs at once."""
         options = [("--max-jobs", self.max_jobs)]
         options.append(("--cores", "" if self.cores is None else str(self.cores)))
         return tuple(part for pair in options if pair[1] for part in pair)

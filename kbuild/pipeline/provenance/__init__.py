@@ -1,1 +1,1 @@
-"""Where a variant comes from: the kbuild that built it, and everything that went in."""
+"""The provenance of a variant: the kbuild that built it, and everything that went in."""

@@ -1,4 +1,9 @@
-"""Collects what went into a built variant, and writes the statement and the SBOM beside it."""
+"""Collects what went into a built variant, and writes the statement and the SBOM beside it.
+
+The statement names the running kbuild: its release, and the commit it was taken from. That is known
+from git when it runs from a checkout (an editable installation is one), from the record that pip
+leaves (PEP 610) when it was installed from a repository, and not at all otherwise.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from hashlib import sha256 as hashed
 from pathlib import Path
 from typing import Any
 
+import kbuild
 from kbuild.pipeline.provenance.documents import (
     Material,
     ProvenanceFacts,
@@ -23,15 +29,52 @@ from kbuild.pipeline.provenance.materials import (
     store_entries_used,
     with_licence,
 )
-from kbuild.plan.metadata import Builder, Provenance, read_metadata
+from kbuild.plan.metadata import COMMIT, Builder, GitState, Provenance, read_metadata
 from kbuild.plan.plan import VariantPlan
 from kbuild.system.errors import UsageError
 from kbuild.system.files import replace_atomically, sha256_of_file
 from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.store import Store, open_store
+from kbuild.system.untrusted import read_cache_file
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
+
+PACKAGE = Path(kbuild.__file__).parent
+_PARTS = ("kbuild", "templates", "pyproject.toml")
+"""Folders and files that a checkout is run from."""
+
+
+def running_builder(runner: Runner, package: Path = PACKAGE) -> Builder:
+    """This kbuild, for the provenance of what it builds."""
+    state = _checkout(package, runner) or _installed_from(package)
+    return Builder(kbuild.__version__, git=state)
+
+
+def _checkout(package: Path, runner: Runner) -> GitState | None:
+    """The checkout's state; None when git does not know the package.
+
+    A virtual environment below some repository is none of that repository's.
+    """
+    repository = Repository(package.parent, runner)
+    if repository.ask("ls-files", "--error-unmatch", f"{package.name}/__init__.py") is None:
+        return None
+    commit = repository.ask("rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    parts = [name for name in _PARTS if (package.parent / name).exists()]
+    new = repository.ask("ls-files", "--others", "--exclude-standard", "--", *parts)
+    return GitState(commit, dirty=bool(new) or repository.is_changed(*parts))
+
+
+def _installed_from(package: Path) -> GitState | None:
+    for record in sorted(package.parent.glob(f"{package.name}-*.dist-info/direct_url.json")):
+        commit = read_cache_file(
+            record, lambda record_json: str(record_json["vcs_info"]["commit_id"]).lower()
+        )
+        if commit is not None and COMMIT.fullmatch(commit):
+            return GitState(commit, dirty=False)
+    return None
 
 
 @dataclass(frozen=True)
@@ -39,7 +82,7 @@ class Attestation:
     """One build, as the process that made it knows it."""
 
     plan: VariantPlan
-    """With its toolchain."""
+    """Plan with its toolchain."""
     toolchain: Toolchain
     variant: Path
     """The variant directory."""
@@ -68,11 +111,12 @@ class Attestation:
     def facts(self, cache: Path, runner: Runner) -> ProvenanceFacts:
         """Everything that is said, looked up now; see `write`."""
         repository = Repository(self.project, runner)
-        provenance = self._made()
+        # From the variant itself, so that the two cannot disagree.
+        provenance = read_metadata(self.variant).provenance or Provenance(Builder(""))
         inputs = tuple(path for path in sorted(self.inputs) if (self.project / path).is_file())
         return ProvenanceFacts(
             plan=self.plan,
-            made=provenance,
+            provenance=provenance,
             files=file_digests(self.variant),
             inputs={path: sha256_of_file(self.project / path) for path in inputs},
             uncommitted=repository.uncommitted(inputs) if provenance.kernel else (),
@@ -80,10 +124,6 @@ class Attestation:
             options=self.options,
             time=_document_time(repository, provenance),
         )
-
-    def _made(self) -> Provenance:
-        """What the variant itself says, so that the two cannot disagree."""
-        return read_metadata(self.variant).provenance or Provenance(Builder(""))
 
     def _ingredients(self, cache: Path, runner: Runner) -> tuple[Material, ...]:
         if not self.plan.is_compiled:
@@ -104,7 +144,7 @@ class Attestation:
         return tuple(sorted(map(with_licence, unique)))
 
     def _environment_materials(self, store: Store, runner: Runner) -> Iterator[Material]:
-        """What kernels in Python DSLs were compiled with."""
+        """The materials that kernels in Python DSLs were compiled with."""
         if not self.plan.aot:
             return
         from kbuild.dsl.environment import DslEnvironments

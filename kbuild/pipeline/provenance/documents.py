@@ -15,8 +15,8 @@ from kbuild.plan.plan import VariantPlan
 from kbuild.system.untrusted import read_json, reading
 
 Enters = Literal["tool", "headers", "static", "device", "interface"]
-"""How: it only worked on the files; its inline code is compiled in; it is linked in; it is linked
-into device code; only names and versions of functions were taken from it."""
+"""Role of a material: it only worked on the files; its inline code is compiled in; it is linked in;
+it is linked into device code; only names and versions of functions were taken from it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +28,7 @@ class Material:
     digest: tuple[str, str]
     """Algorithm as in-toto names it (`sha256`, `gitCommit`), and the value in hex."""
     covers: str
-    """What the digest covers: `the wheel`, `the program and those that it starts`."""
+    """The thing that the digest covers: `the wheel`, `the program and those that it starts`."""
     enters: Enters
     purl: str = ""
     """Package URL; empty where no ecosystem has the thing."""
@@ -55,17 +55,17 @@ class ProvenanceFacts:
     """Everything that a statement and an SBOM say."""
 
     plan: VariantPlan
-    made: Provenance
-    """As the variant's `metadata.json` has it."""
+    provenance: Provenance
+    """Provenance in the variant's `metadata.json`."""
     files: Mapping[str, str]
     """The variant's files: path -> SHA-256 in hex."""
     inputs: Mapping[str, str]
     """The project's files that went in: path -> SHA-256 in hex."""
     uncommitted: tuple[str, ...]
-    """Those of them that no commit holds."""
+    """Files that no commit holds."""
     ingredients: Sequence[Material]
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the command line asked for beside the plan."""
+    """Options of the command line beside the plan."""
     time: int | None = None
     """Seconds since the epoch that dated things carry; None leaves dates out."""
 
@@ -99,7 +99,7 @@ def subjects(path: Path) -> dict[str, str]:
 
 
 def byproducts(path: Path) -> dict[str, str]:
-    """What else the build made, as `subjects`."""
+    """Further files that the build made, as `subjects`."""
     return _named_digests(path, "predicate", "runDetails", "byproducts")
 
 
@@ -117,7 +117,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
     plan = {
         key: value for key, value in asdict(facts.plan).items() if key not in _OMITTED_PLAN_KEYS
     }
-    toolchain, builder = facts.plan.toolchain, facts.made.builder
+    toolchain, builder = facts.plan.toolchain, facts.provenance.builder
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {"plan": plan, "options": dict(facts.options)},
@@ -126,7 +126,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
             **({"overruled": dict(builder.overruled)} if builder.overruled else {}),
         },
         "resolvedDependencies": [
-            *_source_dependency(facts.made.kernel, facts),
+            *_source_dependency(facts.provenance.kernel, facts),
             *(
                 {"name": f"source/{path}", "digest": {"sha256": digest}}
                 for path, digest in facts.inputs.items()
@@ -168,7 +168,7 @@ def _dependency(ingredient: Material) -> dict[str, Any]:
 
 def _run_details(facts: ProvenanceFacts, bom: tuple[str, str]) -> dict[str, Any]:
     name, digest = bom
-    builder = facts.made.builder
+    builder = facts.provenance.builder
     described: dict[str, Any] = {"id": BUILDER_ID, "version": {builder.name: builder.version}}
     if builder.git:
         described["builderDependencies"] = [
@@ -220,7 +220,7 @@ def sbom_text(facts: ProvenanceFacts) -> str:
 
 
 def _sbom_metadata(facts: ProvenanceFacts) -> dict[str, Any]:
-    builder, kernel = facts.made.builder, facts.plan.kernel
+    builder, kernel = facts.provenance.builder, facts.plan.kernel
     dated = (
         {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.time))}
         if facts.time is not None

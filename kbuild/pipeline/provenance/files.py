@@ -1,4 +1,4 @@
-"""Where the provenance, SBOM and signature of a variant are, and whether they match its files."""
+"""The files of a variant's provenance, SBOM and signature, and whether they match its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNATURE_SUFFIX = ".sigstore"
 
 
 def statement_path(variant: Path) -> Path:
-    """Where the provenance statement is: beside the folder, whose digest it must not change.
+    """The provenance statement's file: beside the folder, whose digest it must not change.
 
     It is a file because clients take every folder in `build/` for a variant.
     """
@@ -24,7 +24,7 @@ def statement_path(variant: Path) -> Path:
 
 
 def sbom_path(variant: Path) -> Path:
-    """Where the SBOM is."""
+    """The SBOM's file."""
     return variant.with_name(variant.name + SBOM_SUFFIX)
 
 
@@ -51,7 +51,7 @@ def discard_outdated_attestation(variant: Path) -> tuple[Path, ...]:
 
 
 def signature_path(statement: Path) -> Path:
-    """Where a statement's signature is."""
+    """The file of a statement's signature."""
     return statement.with_name(statement.name + SIGNATURE_SUFFIX)
 
 

@@ -25,9 +25,9 @@ from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 
 _COMPILER = re.compile(r"CMAKE_(\w+)_COMPILER")
 _STARTED_BY_HOST_COMPILER = ("cc1plus", "collect2", "as", "ld")
-"""What a C++ driver says it starts, with `-print-prog-name`."""
+"""Programs that a C++ driver starts, by `-print-prog-name`."""
 _STARTED_BY_NVCC = ("ptxas", "fatbinary", "cudafe++", "bin2c", "../nvvm/bin/cicc")
-"""What nvcc starts, from its own folder."""
+"""Programs that nvcc starts, from its own folder."""
 _LIBRARIES = ("libgcc.a",)
 _SEARCHED = re.compile(r"#include <\.\.\.> search starts here:\n(.*?)End of search", re.DOTALL)
 _LIBRARY_HEADERS = re.compile(r"/c\+\+(/|$)")
@@ -67,7 +67,7 @@ class ProgramInspector:
                 yield Path(program).resolve()
 
     def _contained(self, path: Path) -> Iterator[Material]:
-        """What the compiler adds to every result: parts of libgcc, and libstdc++'s templates."""
+        """The parts that the compiler adds to every result, of libgcc and libstdc++."""
         version = str(compiler_facts(path, self.cache, self.runner)["version"])
         facts = self.cache.get(f"what a compiler adds: {path}", lambda: self._ask_added(path))
         for name, digest in facts.items():
@@ -132,7 +132,7 @@ _PROJECTS = {"torch": "torch", "tvm_ffi": "apache-tvm-ffi"}
 
 
 def local_headers(toolchain: Toolchain, store: Path) -> Iterator[Material]:
-    """What the toolchain names in folders outside the store."""
+    """The materials of headers in folders outside the store."""
     releases = {name: text.split(" (")[0] for name, text in toolchain.headers}
     releases |= dict(toolchain.versions)
     for key, value in toolchain.cache:
@@ -211,7 +211,7 @@ def store_entries_used(toolchain: Toolchain, store: Store) -> tuple[StoreEntry, 
 
 
 def materials_of_entry(entry: StoreEntry) -> Iterator[Material]:
-    """What the entry was made from; its own files where it was made from this machine's."""
+    """The materials of an entry; its own files where it was made from this machine's."""
     sources = entry.facts.get("sources", ())
     for source in sources:
         yield _material_from(source, entry)

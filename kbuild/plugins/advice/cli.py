@@ -115,7 +115,7 @@ def _backend_summary(advice: BackendAdvice) -> str:
 
 
 def _replacement_summary(advice: BackendAdvice) -> str:
-    """Whether the stable ABI has everything, and from which Torch on."""
+    """The sentence on what the stable ABI lacks, and from which Torch on it has everything."""
     due = f" ({', '.join(advice.raised_by)})" if advice.raised_by else ""
     has = f"a stable replacement from Torch {advice.floor} on{due}"
     if not advice.without:

@@ -18,23 +18,23 @@ _TORCH = ("at", "c10", "torch", "caffe2")
 
 @dataclass(frozen=True)
 class Replacement:
-    """What to know about one non-stable use."""
+    """The replacement of one non-stable use."""
 
     kind: UseKind
     use: tuple[str, ...]
     """Patterns of what sources write."""
     stable: str | None = None
-    """What to write instead; None when the stable ABI has nothing for it."""
+    """Text to write instead; None when the stable ABI has nothing for it."""
     since: Version | None = None
     """The oldest Torch that the replacement runs on."""
     source: str = ""
     """The Torch header that has the replacement; `C++` when the language has it."""
     symbol: str = ""
-    """How that header spells it."""
+    """Spelling in that header."""
     note: str = ""
 
     def fits(self, text: str) -> bool:
-        """Whether the entry speaks about this use."""
+        """True when the entry is about this use."""
         return any(fnmatchcase(text, pattern) for pattern in self.use)
 
     def about(self, name: str, constants: Mapping[str, str]) -> Replacement:
@@ -79,14 +79,14 @@ class StableAbiTable:
     """ATen operators that `dispatcher` can call, by name."""
 
     def header(self, name: str) -> Replacement | None:
-        """What replaces a header; None for a stable one and for one that is not Torch's."""
+        """The replacement of a header; None for a stable one and for one that is not Torch's."""
         if any(fnmatchcase(name, pattern) for pattern in self.stable_headers):
             return None
         entry = self._find("header", name)
         return entry.about(PurePosixPath(name).name, self.constants) if entry else None
 
     def name(self, name: str) -> Replacement | None:
-        """What replaces a macro or a qualified name; None for what is no use of Torch's C++ API.
+        """The replacement of a macro or a qualified name; None for no use of Torch's C++ API.
 
         A name inside a listed one, such as an enumerator, is found by the listed one.
         """
@@ -104,7 +104,7 @@ class StableAbiTable:
         return self._operator("name", parts[-1] if len(parts) == 2 else "")  # noqa: PLR2004
 
     def method(self, name: str, form: str = "") -> Replacement | None:
-        """What replaces a method of a tensor; None when the stable tensor has it.
+        """The replacement of a method of a tensor; None when the stable tensor has it.
 
         Args:
             name: the method.
@@ -125,7 +125,7 @@ class StableAbiTable:
         return next((entry.since for entry in self.younger if name in entry.methods), None)
 
     def listed(self, name: str) -> bool:
-        """Whether the table speaks about exactly this macro or qualified name."""
+        """True when the table has exactly this macro or qualified name."""
         return self._find("name", name) is not None
 
     def _find(self, kind: UseKind, text: str) -> Replacement | None:
@@ -180,7 +180,7 @@ def stable_abi_table() -> StableAbiTable:
 
 
 def _all_replacements(data: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[Replacement]:
-    """Those that are written by hand, and for other uses those of the same name."""
+    """The replacements that are written by hand, and for other uses those of the same name."""
     written = tuple(_replacements(data))
     known = {(entry.kind, use) for entry in written for use in entry.use}
     yield from written

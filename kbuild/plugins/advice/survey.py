@@ -31,7 +31,7 @@ _USUAL_INCLUDE = "csrc"
 
 @dataclass(frozen=True)
 class BackendAdvice:
-    """What one backend's sources need to leave Torch's C++ API."""
+    """The changes with which one backend's sources leave Torch's C++ API."""
 
     backend: str
     declared: Version | None
@@ -55,7 +55,7 @@ class BackendAdvice:
 
     @property
     def raised_by(self) -> tuple[str, ...]:
-        """What the floor is due to, as written, when it is above the oldest one."""
+        """The uses that raise the floor above the oldest one, as written."""
         floor = self.floor
         if floor == stable_abi_table().base:
             return ()
@@ -147,7 +147,7 @@ class _ProjectAdviser:
             reached = [self._read(file) for file in self._reach(path, folders)]
             self._sources[key] = ScannedSource(
                 path,
-                self._read(path).words,
+                self._read(path).tokens,
                 collect_names(reached, self._table),
                 lambda name: self._resolves(name, path, folders),
             )

@@ -43,14 +43,14 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
 
 @dataclass(frozen=True)
 class SourceNames:
-    """What a source and the project headers that it includes declare."""
+    """The declarations of a source and of the project headers that it includes."""
 
     imported: Mapping[str, str]
     """`using at::Tensor`: the short name -> the whole one."""
     namespaces: frozenset[str]
     """`using namespace at`."""
     macros: frozenset[str]
-    """What the project defines itself."""
+    """Macros that the project defines itself."""
     tensors: frozenset[str]
     """Variables, members and functions of a tensor type."""
 
@@ -64,9 +64,9 @@ class SourceNames:
 
 @dataclass(frozen=True)
 class FileNames:
-    """What one file says of names, whatever file includes it."""
+    """The declarations of one file, whatever file includes it."""
 
-    words: Sequence[CxxToken]
+    tokens: Sequence[CxxToken]
     """Qualified tokens."""
     imported: tuple[tuple[str, str], ...]
     namespaces: frozenset[str]
@@ -103,7 +103,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
     }
     for file in files:
         for name, end in file.deduced:
-            if is_tensor(file.words, end, tensors, table):
+            if is_tensor(file.tokens, end, tensors, table):
                 tensors.add(name)
     return SourceNames(imported, spaces, macros, frozenset(tensors))
 
@@ -111,7 +111,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
 def is_tensor(
     tokens: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
 ) -> bool:
-    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one."""
+    """True when the expression that ends at `end` is a tensor: a name, or a call that gives one."""
     if token_at(tokens, end).text != ")":
         return token_at(tokens, end).text in tensors
     called = _opening(tokens, end) - 1
@@ -198,7 +198,7 @@ class ApiUse:
     line: int
     column: int
     text: str
-    """What is used, as the source means it: `at::Tensor`, `<ATen/ATen.h>`, `.contiguous()`."""
+    """The use as the source means it: `at::Tensor`, `<ATen/ATen.h>`, `.contiguous()`."""
     entry: Replacement
 
     @property
@@ -236,25 +236,25 @@ class ScannedSource:
     """A source as the scanner sees it."""
 
     file: str
-    words: Sequence[CxxToken]
+    tokens: Sequence[CxxToken]
     """Qualified tokens."""
     names: SourceNames
     is_project_header: IsProjectHeader
 
-    def use(self, word: CxxToken, text: str, entry: Replacement) -> ApiUse:
+    def use(self, token: CxxToken, text: str, entry: Replacement) -> ApiUse:
         """A use at a token."""
-        return ApiUse(self.file, word.line, word.column, text, entry)
+        return ApiUse(self.file, token.line, token.column, text, entry)
 
 
 def find_uses(source: ScannedSource, table: StableAbiTable) -> Iterator[ApiUse]:
     """Every non-stable use, in the order of the text."""
-    for index, word in enumerate(source.words):
-        if word.kind == "include":
-            header = word.text[1:-1]
+    for index, token in enumerate(source.tokens):
+        if token.kind == "include":
+            header = token.text[1:-1]
             entry = None if source.is_project_header(header) else table.header(header)
             if entry:
-                yield source.use(word, f"<{header}>", entry)
-        elif word.kind == "name":
+                yield source.use(token, f"<{header}>", entry)
+        elif token.kind == "name":
             use = _member_use(source, index, table) or _name_use(source, index, table)
             if use:
                 yield use
@@ -263,37 +263,37 @@ def find_uses(source: ScannedSource, table: StableAbiTable) -> Iterator[ApiUse]:
 def find_version_requirements(
     source: ScannedSource, table: StableAbiTable
 ) -> Iterator[VersionRequirement]:
-    """What is stable already and needs more than the oldest Torch."""
-    for index, word in enumerate(source.words):
-        if word.kind != "name":
+    """Find stable uses that need more than the oldest Torch."""
+    for index, token in enumerate(source.tokens):
+        if token.kind != "name":
             continue
-        member = token_at(source.words, index - 1).text in _MEMBER
+        member = token_at(source.tokens, index - 1).text in _MEMBER
         since = (
-            table.younger_method(word.text)
+            table.younger_method(token.text)
             if member
-            else table.younger_name(source.names.meaning(word.text, table))
+            else table.younger_name(source.names.meaning(token.text, table))
         )
         if since:
-            yield VersionRequirement(source.file, word.line, word.text, since)
+            yield VersionRequirement(source.file, token.line, token.text, since)
 
 
 def _name_use(source: ScannedSource, index: int, table: StableAbiTable) -> ApiUse | None:
-    word, before = source.words[index], token_at(source.words, index - 1).text
-    if before in (*_MEMBER, "define") or word.text in source.names.macros:
+    token, before = source.tokens[index], token_at(source.tokens, index - 1).text
+    if before in (*_MEMBER, "define") or token.text in source.names.macros:
         return None
-    text = word.text
+    text = token.text
     if before == "namespace":
         text = (
-            f"using namespace {text}" if token_at(source.words, index - 2).text == "using" else ""
+            f"using namespace {text}" if token_at(source.tokens, index - 2).text == "using" else ""
         )
     elif text not in source.names.imported:  # the using declaration is what changes
         text = source.names.meaning(text, table)
     entry = table.name(text)
-    return source.use(word, text, entry) if entry else None
+    return source.use(token, text, entry) if entry else None
 
 
 def _member_use(source: ScannedSource, index: int, table: StableAbiTable) -> ApiUse | None:
-    tokens, name = source.words, source.words[index].text
+    tokens, name = source.tokens, source.tokens[index].text
     dot = index - 2 if token_at(tokens, index - 1).text == "template" else index - 1
     if token_at(tokens, dot).text not in _MEMBER:
         return None
@@ -313,7 +313,7 @@ def _member_use(source: ScannedSource, index: int, table: StableAbiTable) -> Api
 
 
 def _call_form(tokens: Sequence[CxxToken], index: int) -> str | None:
-    """How a method is called: with template arguments, arguments, or none; None for no call."""
+    """The form of a call: with template arguments, arguments, or none; None for no call."""
     after = token_at(tokens, index + 1).text
     if after == "<":
         return "<>"

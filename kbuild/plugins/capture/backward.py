@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Configuration, Path
-from kbuild.ops.captured.questions import BACKWARD_PREFIX, schema_of
-from kbuild.ops.captured.values import BATCH, ROWS, factors
+from kbuild.plugins.capture.programs import CapturedArgument, CaptureError, Configuration, Path
+from kbuild.plugins.capture.questions import BACKWARD_PREFIX, schema_of
 from kbuild.plugins.capture.steps import roots_of, with_names
+from kbuild.plugins.capture.values import BATCH, ROWS, factors
 
 
 @dataclass

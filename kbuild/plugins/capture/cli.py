@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.ops.captured.programs import PATH_WALKED
+from kbuild.plugins.capture.programs import PATH_WALKED
 from kbuild.system.errors import CheckError, UsageError, counted
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.ops.captured.description import Declaration
-    from kbuild.ops.captured.launches import CapturedLaunches
-    from kbuild.ops.function_digests import SourceDigests
+    from kbuild.ops.section import DslSection
     from kbuild.plan.project import Project
+    from kbuild.plugins.capture.description import Declaration
+    from kbuild.plugins.capture.function_digests import SourceDigests
+    from kbuild.plugins.capture.launches import CapturedLaunches
+    from kbuild.plugins.capture.reader import CaptureReading
     from kbuild.plugins.capture.wrappers import CapturedWrapper
-    from kbuild.project.config.file_model import LanguageSection
     from kbuild.system.progress import Progress
 
 _RECORD = "kbuild capture --record -- COMMAND"
@@ -35,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--show",
         action="store_true",
-        help="print the ops of the captured functions, their paths, launches and constants",
+        help="print the captured ops with their paths, launches and constants",
     )
     modes.add_argument(
         "--record",
@@ -50,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--package",
         action="store_true",
-        help="rewrite the build.toml of a Python-only project, so that its launches are compiled",
+        help="rewrite build.toml of a Python-only project, so that its launches are compiled",
     )
     parser.add_argument(
         "--name",
@@ -61,13 +62,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all-configs",
         action="store_true",
-        help="record every candidate of autotuned kernels, not only the first and the fastest",
+        help="record every candidate of autotuned kernels",
     )
     parser.add_argument(
         "--no-run",
         action="store_true",
-        help="record launches without running the kernels, which needs no GPU; their results are"
-        " not computed",
+        help="record launches without running the kernels, which needs no GPU",
     )
     parser.add_argument(
         "--replace", action="store_true", help="forget the launches that were recorded before"
@@ -97,38 +97,34 @@ def execute(args: Namespace, ctx: Services) -> int:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
             raise UsageError("no kernel of this project captures a function", hint=hint)
         return (_show if args.show else _capture)(project, functions, args, ctx)
-    sections = {
-        name: section
-        for name, section in project.dsl_kernels.items()
-        if any(capture.launches for capture in section.capture)
-    }
+    reading = _reading(project)
+    tables = reading.launch_tables.items() if reading is not None else ()
+    sections = {name: project.dsl_sections[name][0] for name, launches in tables if launches}
     if not sections and not (args.check and functions):
         hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
         raise UsageError("no kernel of this project captures launches", hint=hint)
     return (_check if args.check else _record)(project, sections, args, ctx)
 
 
-def declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
-    """Every function that is captured whole, with its section."""
-    from kbuild.ops.captured.description import read_declaration
-    from kbuild.ops.model import IssueCollector
-    from kbuild.project.config.load import locate_issues
-    from kbuild.system.errors import ConfigError
-    from kbuild.system.sourcetree import SourceTree
+def _reading(project: Project) -> CaptureReading | None:
+    """What `capture` says in the project; None where no kernel has it."""
+    from kbuild.plugins.capture.reader import KEY, CaptureReading
 
-    for name, section in project.dsl_kernels.items():
-        for index, table in enumerate(section.as_written().get("capture", ())):
-            if "function" in table:
-                place = IssueCollector(("kernel", name, "capture", index))
-                declaration = read_declaration(table, place.path, place)
-                if declaration is None:
-                    raise ConfigError(locate_issues(place.issues, SourceTree(project.root)))
-                yield name, section, declaration
+    reading = project.plugin_readings.get(KEY)
+    return reading if isinstance(reading, CaptureReading) else None
+
+
+def declarations(project: Project) -> Iterator[tuple[str, DslSection, Declaration]]:
+    """Every function that is captured whole, with its kernel and the section of that."""
+    reading = _reading(project)
+    for name, declared in reading.declarations.items() if reading is not None else ():
+        for declaration in declared:
+            yield name, project.dsl_sections[name][0], declaration
 
 
 def _selected(
-    functions: list[tuple[str, LanguageSection, Declaration]], names: Sequence[str]
-) -> list[tuple[str, LanguageSection, Declaration]]:
+    functions: list[tuple[str, DslSection, Declaration]], names: Sequence[str]
+) -> list[tuple[str, DslSection, Declaration]]:
     known = [declaration.name for _, _, declaration in functions]
     for name in names:
         if name not in known:
@@ -139,7 +135,7 @@ def _selected(
 
 def _capture(
     project: Project,
-    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    functions: Sequence[tuple[str, DslSection, Declaration]],
     args: Namespace,
     ctx: Services,
 ) -> int:
@@ -168,7 +164,7 @@ def _capture(
         view = _CaptureProgress(progress, len(functions))
 
         def captured(
-            function: tuple[str, LanguageSection, Declaration],
+            function: tuple[str, DslSection, Declaration],
         ) -> tuple[CapturedWrapper, tuple[str, ...]] | CheckError:
             _, section, declaration = function
             listen = partial(view.take, declaration.name)
@@ -230,14 +226,14 @@ def _torch_packages(ctx: Services) -> Path | None:
 
 def _write(
     project: Project,
-    function: tuple[str, LanguageSection, Declaration],
+    function: tuple[str, DslSection, Declaration],
     wrapper: CapturedWrapper,
     notes: Sequence[str],
     ctx: Services,
 ) -> dict[str, Any]:
     """Write the description of a function, and say what it has."""
-    from kbuild.ops.captured.show import gradient_text, gradients
     from kbuild.plugins.capture.session import write_capture
+    from kbuild.plugins.capture.show import gradient_text, gradients
 
     file, content = write_capture(project.root, function, wrapper, notes)
     for note in notes:
@@ -255,13 +251,13 @@ def _write(
 
 def _show(
     project: Project,
-    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    functions: Sequence[tuple[str, DslSection, Declaration]],
     args: Namespace,
     ctx: Services,
 ) -> int:
     """Print what was captured."""
-    from kbuild.ops.captured.description import read_description, wrapper_file
-    from kbuild.ops.captured.show import shown
+    from kbuild.plugins.capture.description import read_description, wrapper_file
+    from kbuild.plugins.capture.show import shown
 
     descriptions, lines = [], list[str]()
     for name, section, declaration in functions:
@@ -280,26 +276,26 @@ def _show(
 
 
 def _image_counts(
-    project: Project, name: str, section: LanguageSection, description: Mapping[str, Any]
+    project: Project, name: str, section: DslSection, description: Mapping[str, Any]
 ) -> Mapping[str, int | None]:
     """Op -> how many images it has for one arch."""
     from kbuild.dsl.candidates import planned_image_counts
-    from kbuild.plugins.capture.session import captured_section
+    from kbuild.plugins.capture.session import captured_kernel
 
-    kernel = captured_section(name, section, description["ops"], description["name"])
+    kernel = captured_kernel(name, section, description["ops"], description["name"])
     return planned_image_counts(kernel, project.root)
 
 
-def _texts(project: Project, section: LanguageSection) -> SourceDigests:
-    from kbuild.ops.function_digests import SourceDigests
+def _texts(project: Project, section: DslSection) -> SourceDigests:
+    from kbuild.plugins.capture.function_digests import SourceDigests
 
     return SourceDigests(
-        {path: (project.root / path).read_text("utf-8", "replace") for path in section.src}
+        {path: (project.root / path).read_text("utf-8", "replace") for path in section.sources}
     )
 
 
 def _captured(project: Project, name: str) -> CapturedLaunches:
-    from kbuild.ops.captured.launches import CapturedLaunches, captured_file, parse_captured
+    from kbuild.plugins.capture.launches import CapturedLaunches, captured_file, parse_captured
 
     path = project.root / captured_file(name)
     if not path.is_file():
@@ -308,9 +304,9 @@ def _captured(project: Project, name: str) -> CapturedLaunches:
 
 
 def _check(
-    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+    project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
-    from kbuild.ops.captured.launches import captured_file
+    from kbuild.plugins.capture.launches import captured_file
 
     functions = _selected(list(declarations(project)), args.name)
     problems = list(_stale_descriptions(project, functions))
@@ -338,9 +334,9 @@ def _check(
 
 
 def _stale_descriptions(
-    project: Project, functions: Sequence[tuple[str, LanguageSection, Declaration]]
+    project: Project, functions: Sequence[tuple[str, DslSection, Declaration]]
 ) -> Iterator[str]:
-    from kbuild.ops.captured.description import read_description, staleness, wrapper_file
+    from kbuild.plugins.capture.description import read_description, staleness, wrapper_file
 
     for name, section, declaration in functions:
         file = wrapper_file(name, declaration.name)
@@ -348,18 +344,17 @@ def _stale_descriptions(
         if not path.is_file():
             yield f"{file}: does not exist"
             continue
-        texts = {source: (project.root / source).read_text("utf-8") for source in section.src}
         description = read_description(path.read_text("utf-8"), file)
-        if reason := staleness(declaration, description, texts):
+        if reason := staleness(declaration, description, _texts(project, section)):
             yield f"{file}: {reason}"
 
 
 def _record(
-    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+    project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
-    from kbuild.dsl.recording import recorded_launches
-    from kbuild.ops.captured.launches import CapturedLaunches, captured_file
     from kbuild.ops.language import LANGUAGES
+    from kbuild.plugins.capture.launches import CapturedLaunches, captured_file
+    from kbuild.plugins.capture.recording import recorded_launches
     from kbuild.system.files import replace_atomically
 
     if not args.rest:
@@ -368,7 +363,7 @@ def _record(
         args.rest,
         project.root,
         LANGUAGES.get(next(iter(sections.values())).language),
-        [path for section in sections.values() for path in section.src],
+        [path for section in sections.values() for path in section.sources],
         ctx.runner,
         ctx.ui.say,
         all_configs=args.all_configs,
@@ -382,7 +377,7 @@ def _record(
         functions = [
             function.with_digest(texts.of(function.source, function.name))
             for function in recorded
-            if function.source in section.src
+            if function.source in section.sources
         ]
         before = CapturedLaunches() if args.replace else _captured(project, name)
         after = before.merged(functions)

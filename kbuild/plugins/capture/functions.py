@@ -9,16 +9,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Configuration, Path, merged
-from kbuild.ops.captured.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
-from kbuild.ops.captured.tuning import tuning_sizes
-from kbuild.ops.captured.values import BATCH
 from kbuild.plugins.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.plugins.capture.conditions import question_of
 from kbuild.plugins.capture.in_place import place_of, with_copy, written_arguments
+from kbuild.plugins.capture.programs import (
+    CapturedArgument,
+    CaptureError,
+    Configuration,
+    Path,
+    merged,
+)
+from kbuild.plugins.capture.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
 from kbuild.plugins.capture.results import in_python, origin_of
 from kbuild.plugins.capture.sections import OpWriter
 from kbuild.plugins.capture.steps import names_used, roots_of, with_copies, with_sizes
+from kbuild.plugins.capture.tuning import tuning_sizes
+from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.values import factors
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.steps import with_names, written_roots
+from kbuild.plugins.capture.values import factors
 
 
 def written_arguments(traces: Sequence[Mapping[str, Any]], arguments: Collection[str]) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kbuild.ops.captured.description import Declaration
-from kbuild.ops.captured.values import BATCH, ROWS
 from kbuild.ops.section import RESERVED
+from kbuild.plugins.capture.description import Declaration
+from kbuild.plugins.capture.values import BATCH, ROWS
 
 _WRAPPER_NAMES = {"ctx", "ops", ROWS, *BATCH}
 """Names of the Python around an op, and of dimensions of `...`."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.ops.captured.expression_values import EVALUATION, compiled
-from kbuild.ops.captured.values import BATCH
+from kbuild.plugins.capture.expression_values import EVALUATION, compiled
+from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp
 
 
@@ -147,7 +147,7 @@ class OpCall:
             sizes = tuple(int(self.value(size)) for size in view["shape"])
             strides = tuple(int(self.value(s)) for s in view.get("strides", dense_strides(sizes)))
             offset = owner.offset + int(self.value(view.get("offset", 0)))
-            made = TensorLayout(owner.root, offset, sizes, strides, owner.dtype)
+            layout = TensorLayout(owner.root, offset, sizes, strides, owner.dtype)
         elif not self.holds(section.get("returned", {}).get(name, "True")):
             return None
         elif name not in section["shapes"]:
@@ -155,9 +155,9 @@ class OpCall:
         else:
             sizes = self.sizes(name)
             dtype = self.dtype(section["dtypes"][name])
-            made = TensorLayout(f"{self.op.name}.{name}", 0, sizes, dense_strides(sizes), dtype)
-        self.tensors[name] = made
-        return made
+            layout = TensorLayout(f"{self.op.name}.{name}", 0, sizes, dense_strides(sizes), dtype)
+        self.tensors[name] = layout
+        return layout
 
     def constant(self, value: Any) -> Any:
         """The value of a constant of a launch."""

@@ -11,9 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.ops.captured.expression_values import CAPABILITIES
-from kbuild.ops.captured.programs import Buffer, CapturedArgument, CaptureError, Path, Program, Step
-from kbuild.ops.captured.values import (
+from kbuild.plugins.capture.conditions import Tree, tree_of
+from kbuild.plugins.capture.constants import ConstantWriter, dtype_rule
+from kbuild.plugins.capture.expression_values import CAPABILITIES
+from kbuild.plugins.capture.programs import (
+    Buffer,
+    CapturedArgument,
+    CaptureError,
+    Path,
+    Program,
+    Step,
+)
+from kbuild.plugins.capture.results import OpResults
+from kbuild.plugins.capture.steps import roots_of, written_roots
+from kbuild.plugins.capture.values import (
     BATCH,
     ROWS,
     is_contiguous,
@@ -23,10 +34,6 @@ from kbuild.ops.captured.values import (
     numbers,
     usual,
 )
-from kbuild.plugins.capture.conditions import Tree, tree_of
-from kbuild.plugins.capture.constants import ConstantWriter, dtype_rule
-from kbuild.plugins.capture.results import OpResults
-from kbuild.plugins.capture.steps import roots_of, written_roots
 
 _DIVISOR = 16
 _LARGEST = 2**31 - 1

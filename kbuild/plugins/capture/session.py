@@ -17,25 +17,25 @@ from typing import Any
 
 from kbuild.dsl.devices import device_facts, vendor_facts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.captured.description import (
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.language import LANGUAGES, Language
+from kbuild.ops.section import DslSection, read_section
+from kbuild.ops.unit import ImageTarget
+from kbuild.plan.plan import AotKernel
+from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
     kernels_file,
     wrapper_file,
 )
-from kbuild.ops.captured.expression_values import names_of
-from kbuild.ops.captured.launches import module_of
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.values import ROWS
-from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.unit import ImageTarget
-from kbuild.plan.plan import AotKernel
+from kbuild.plugins.capture.expression_values import names_of
 from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.plugins.capture.launches import module_of
 from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import ROWS
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
-from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.errors import CheckError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import LineListener, Runner
@@ -67,7 +67,7 @@ def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
 def capture(
     declaration: Declaration,
     root: Path,
-    section: LanguageSection,
+    section: DslSection,
     environments: DslEnvironments,
     runner: Runner,
     *,
@@ -89,14 +89,14 @@ def capture(
         UsageError: there is no Torch here, or no source has the function.
         CheckError: the function cannot be captured.
     """
-    source = source_of(declaration, section.src)
+    source = source_of(declaration, section.sources)
     language = LANGUAGES.get(section.language)
     if not language.captured_as:
         raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments, torch)
     names = op_names(declaration)
     declaration = with_names(declaration, names)
-    folders = [str((root / source).resolve().parent) for source in section.src]
+    folders = [str((root / source).resolve().parent) for source in section.sources]
     request = {
         "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
@@ -127,10 +127,10 @@ def capture(
     return wrapper, notes
 
 
-def captured_section(
-    kernel: str, section: LanguageSection, ops: Sequence[Mapping[str, Any]], name: str
+def captured_kernel(
+    kernel: str, section: DslSection, ops: Sequence[Mapping[str, Any]], name: str
 ) -> AotKernel:
-    """What a build reads of a captured function, for one arch.
+    """The kernel that a build makes of a captured function, for one arch.
 
     Args:
         kernel: the section's name.
@@ -139,23 +139,19 @@ def captured_section(
         name: of the function.
     """
     language = LANGUAGES.get(section.language)
-    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
-    sources = tuple(section.src)
+    table = {**section.table, "src": [*section.sources], "op": [*ops]}
     if language.captured_as and language.captured_as != section.language:
         needed = DIALECTS.get(language.captured_as).distributions
-        pins = [pin for pin in section.pins if pin.partition("==")[0] in needed]
-        own |= {"language": language.captured_as, "toolchain": pins}
-        sources = (kernels_file(kernel, name),)
-    return AotKernel(
-        f"{kernel}_{name}", own["language"], tuple(section.pins), sources, ("sm_90",),
-        "cuda13", {**own, "op": [*ops]}, wrappers=({},),
-    )  # fmt: skip
+        pins = [pin for pin in section.toolchain if pin.partition("==")[0] in needed]
+        table |= {"language": language.captured_as, "toolchain": pins}
+        table["src"] = [kernels_file(kernel, name)]
+    return AotKernel(read_section(f"{kernel}_{name}", table, origin=name), ("sm_90",), "cuda13")
 
 
 def _validate(
     declaration: Declaration,
     wrapper: CapturedWrapper,
-    section: LanguageSection,
+    section: DslSection,
     root: Path,
     answer: Mapping[str, Any],
 ) -> None:
@@ -164,16 +160,16 @@ def _validate(
     Raises:
         CheckError: a build would refuse them.
     """
-    known = {str((root / source).resolve()) for source in section.src}
+    known = {str((root / source).resolve()) for source in section.sources}
     for run in answer["runs"]:
         for step in (step for trace in run["traces"] for step in trace["steps"]):
             file = step.get("file", "")
             if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
                 message = f"launches `{step['launch']}` of {file}, which is not in `src`"
                 raise CheckError(_message(declaration, message, step["line"], root), ())
-    reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
-    if reading.issues:
-        issue = reading.issues[0]
+    kernel = captured_kernel("", section, wrapper.to_json()["ops"], wrapper.name)
+    if kernel.section.issues:
+        issue = kernel.section.issues[0]
         place = f"{answer['source']}:{answer['line']}"
         message = f"becomes an op that no build takes: {issue.message}"
         raise CheckError(_message(declaration, message, place, root), (), hint=issue.hint)
@@ -181,7 +177,7 @@ def _validate(
 
 def write_capture(
     root: Path,
-    function: tuple[str, LanguageSection, Declaration],
+    function: tuple[str, DslSection, Declaration],
     wrapper: CapturedWrapper,
     notes: Sequence[str],
 ) -> tuple[str, Mapping[str, Any]]:
@@ -191,8 +187,8 @@ def write_capture(
         The file, relative to the project, and what it says of the function.
     """
     kernel, section, declaration = function
-    source, content = source_of(declaration, section.src), wrapper.to_json()
-    texts = {path: (root / path).read_text("utf-8") for path in section.src}
+    source, content = source_of(declaration, section.sources), wrapper.to_json()
+    texts = {path: (root / path).read_text("utf-8") for path in section.sources}
     file = wrapper_file(kernel, declaration.name)
     if wrapper.kernels:
         replace_atomically(root / kernels_file(kernel, declaration.name), wrapper.kernels.encode())
@@ -202,7 +198,7 @@ def write_capture(
 
 
 def _environment(
-    root: Path, section: LanguageSection, environments: DslEnvironments, torch: Path | None
+    root: Path, section: DslSection, environments: DslEnvironments, torch: Path | None
 ) -> dict[str, str]:
     """The worker's environment variables: its modules, and no GPU."""
     spec = importlib.util.find_spec("torch")
@@ -216,9 +212,9 @@ def _environment(
         )
     language = LANGUAGES.get(section.language)
     compiler = environments.provide(
-        section.language, language.environment(tuple(section.pins), "cuda13")
+        section.language, language.environment(tuple(section.toolchain), "cuda13")
     )
-    roots = [_import_root(str((root / source).resolve()), source) for source in section.src]
+    roots = [_import_root(str((root / source).resolve()), source) for source in section.sources]
     places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
     return {
         "PATH": "/usr/bin:/bin",
@@ -253,18 +249,19 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
-def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _devices(section: DslSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The GPUs that a function is captured for one by one, as its worker needs them.
 
     Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
     where the function asks whose the GPU is.
     """
-    if answer.get("asked_vendor") and "rocm" in section.backends:
+    backends = section.table.get("backend", ())
+    if answer.get("asked_vendor") and "rocm" in backends:
         amd = {"hip": 1, **vendor_facts("hip")}
-        return [vendor_facts("cuda"), amd] if "cuda" in section.backends else [amd]
+        return [vendor_facts("cuda"), amd] if "cuda" in backends else [amd]
     if not answer.get("asked"):
         return []
-    matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
+    matches = map(_CAPABILITY.match, section.table.get("cuda-capabilities", ()))
     archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
     return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
 

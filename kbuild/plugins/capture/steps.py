@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.expression_values import names_of
-from kbuild.ops.captured.programs import Path
+from kbuild.plugins.capture.expression_values import names_of
+from kbuild.plugins.capture.programs import Path
 
 
 def with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, Any]:

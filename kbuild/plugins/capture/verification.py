@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.questions import PREFIX, asked_by
-from kbuild.ops.captured.values import BATCH
 from kbuild.plugins.capture.op_calls import (
     DifferenceError,
     OpCall,
@@ -23,7 +20,10 @@ from kbuild.plugins.capture.op_calls import (
     recorded,
     tensor_text,
 )
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.questions import PREFIX, asked_by
 from kbuild.plugins.capture.steps import written_roots
+from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _COPIES = ("contiguous", "clone", "_to_copy")
@@ -188,11 +188,11 @@ class Comparison:
         for name, root in zip(step["results"], own["results"], strict=True):
             buffer = self.buffers[root]
             result = recorded({**buffer, "tensor": root})
-            made = call.tensor(name)
-            if made is not None:
-                self.same[root] = made.root
+            tensor = call.tensor(name)
+            if tensor is not None:
+                self.same[root] = tensor.root
                 self._compare_memory(call, name, buffer)
-                call.tensors[name] = replace(made, sizes=result.sizes, strides=result.strides)
+                call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
         """Whether a value of an op is that of the function."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.ops.captured.questions import PREFIX, asked_by
+from kbuild.plugins.capture.questions import PREFIX, asked_by
 
 _KERNEL_TABLES = ("args", "constants", "configs")
 """Keys of a launch whose tables have names of the kernel."""

@@ -1,4 +1,4 @@
-"""Which unit goes to which worker: the units that wait, and what is known of each worker.
+"""Chooses the worker of each unit: the units that wait, and what is known of each worker.
 
 It knows nothing of Dask: `ClusterExecutor` sends what is decided here.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from kbuild.system.unit_executor import UnitResources, UnitResult, WorkUnit
 
 ATTEMPTS = 3
-"""How often a unit is given to workers before it is left to this machine."""
+"""Attempts on workers before a unit is left to this machine."""
 
 
 @dataclass
@@ -30,22 +30,22 @@ class ClusterWorker:
     devices: Mapping[str, int] = field(default_factory=dict)
     """GPUs by model."""
     is_known: bool = False
-    """Whether it has said that it is the same kbuild."""
+    """True once it has shown that it is the same kbuild."""
     excluded: str = ""
-    """Why it gets no units; empty when it gets some."""
+    """Reason that it gets no units; empty when it gets some."""
     jobs: set[str] = field(default_factory=set)
-    """Those that it has been given units of."""
+    """Jobs of which it has been given units."""
     refused: dict[str, str] = field(default_factory=dict)
     """Jobs that it cannot do, with reasons."""
     running: int = 0
     """Units that it has in hand."""
     failures: int = 0
     description: Mapping[str, Any] = field(default_factory=dict)
-    """What it said of itself, see `describe_worker` and `describe_runtime`."""
+    """Its description of itself, see `describe_worker` and `describe_runtime`."""
     absences: int = 0
     """Looks at the list of workers in a row that did not find it."""
     _processors: int = 0
-    """What the units in hand take, as are the following."""
+    """Processors of the units in hand; the fields below are of these units, too."""
     _memory: int = 0
     _devices: Counter[str] = field(default_factory=Counter)
 
@@ -222,7 +222,7 @@ def _may_have(worker: ClusterWorker, item: WaitingUnit, workers: Collection[Clus
 
 
 def resources_text(resources: UnitResources) -> str:
-    """What a unit takes, for a message."""
+    """The resources of a unit, for a message."""
     parts = [f"{resources.processors} processors"] * (resources.processors > 1)
     parts += [f"{resources.memory} MiB of memory"] * bool(resources.memory)
     parts += [resources.device] * bool(resources.device)

@@ -2,38 +2,131 @@
 
 A worker gets the questions that the checks ask of an interpreter, with the files that they are
 about, and answers with what its probes said. The checks then run here as always.
+
+Such an answer holds for the worker's interpreter alone, so no cache of this machine keeps it: the
+worker does, which sees when its interpreter changes. Here it is used by one command, for exactly
+the bytes that were sent, and names the worker.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kbuild.checks.base import Check, Output, findings_of
+from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.checks.probe_process import ProbeAnswer
-from kbuild.checks.worker_verdicts import WorkerVerdict, WorkerVerdicts, questions_of
 from kbuild.plugins.cluster.connect import require_distributed, variant_executor
 from kbuild.plugins.cluster.tests import VariantRuns
 from kbuild.system.errors import DamagedFileError, ToolchainError
+from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.unit_executor import UnitResult, WorkUnit
 from kbuild.system.untrusted import reading
 
-if TYPE_CHECKING:
-    from kbuild.checks.base import Check, Output
-    from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
+
+@dataclass(frozen=True)
+class QuestionRecorder(ProbeCache):
+    """Notes what checks ask an interpreter, and starts nothing."""
+
+    python: Path | None = None
+    """The interpreter; questions to others are left out."""
+    questions: list[ProbeQuestion] = field(default_factory=list)
+
+    def ask(
+        self,
+        runner: Runner,
+        python: Path,
+        probe: str,
+        *arguments: str | Path,
+        general: tuple[str, ...] = (),
+    ) -> ProbeAnswer:
+        """An answer after which checks ask the next question."""
+        del runner
+        if python == self.python:
+            self.questions.append(ProbeQuestion(python, probe, arguments, general))
+        return ProbeAnswer("loaded", "")
+
+
+def questions_of(output: Output, checks: Iterable[Check]) -> list[ProbeQuestion]:
+    """The questions of the checks to `output.python`, as far as the output's files can be read."""
+    recorder = QuestionRecorder(python=output.python)
+    for check in checks:
+        if check.asks_probes and output.alone is None:
+            findings_of(check, replace(output, memory=recorder))
+    return [question for question in recorder.questions if question.subject is not None]
+
+
+@dataclass(frozen=True)
+class WorkerVerdict:
+    """One answer of a worker."""
+
+    answer: ProbeAnswer
+    worker: str
+    python: str
+    """Version of Python there."""
+    torch: str
+    """Version of Torch there."""
+    remembered: bool = False
+    """True when the worker had loaded exactly this before."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The worker that gave the answer, as a JSON object."""
+        return {
+            "worker": self.worker,
+            "python": self.python,
+            "torch": self.torch,
+            "remembered": self.remembered,
+        }
+
+
+@dataclass(frozen=True)
+class WorkerVerdicts(ProbeCache):
+    """Asks this machine's interpreters what no worker has answered."""
+
+    python: Path | None = None
+    """The interpreter in whose stead workers were asked."""
+    verdicts: Mapping[str, WorkerVerdict] = field(default_factory=dict)
+    """Verdicts by `ProbeQuestion.subject`."""
+    used: dict[tuple[str, Path], WorkerVerdict] = field(default_factory=dict, compare=False)
+    """Verdicts that were used, by probe and subject."""
+
+    def ask(
+        self,
+        runner: Runner,
+        python: Path,
+        probe: str,
+        *arguments: str | Path,
+        general: tuple[str, ...] = (),
+    ) -> ProbeAnswer:
+        """See `ProbeCache.ask`."""
+        if python == self.python and self.verdicts:
+            subject = ProbeQuestion(python, probe, arguments).subject
+            verdict = self.verdicts.get(subject or "")
+            if verdict is not None:
+                self.used[probe, Path(arguments[0])] = verdict
+                return verdict.answer
+        return super().ask(runner, python, probe, *arguments, general=general)
+
+    def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
+        """See `ProbeCache.cached_facts`; `worker` says which one answered."""
+        verdict = self.used.get((probe, subject))
+        worker = {"worker": verdict.to_json()} if verdict is not None else {}
+        return {**super().cached_facts(probe, subject), **worker}
+
 
 Verdicts = Mapping[str, WorkerVerdict]
 
 
 @dataclass(frozen=True)
 class OutputQuestions:
-    """What an interpreter is asked about one output."""
+    """The questions to an interpreter about one output."""
 
     name: str
-    """Of the variant."""
+    """Name of the variant."""
     questions: Sequence[ProbeQuestion]
 
     @property

@@ -25,8 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=ACTIONS,
-        help="start a scheduler and workers on this machine, or over SSH; or be a worker of the "
-        "cluster at ADDRESS",
+        help="start a scheduler and workers; or be a worker of the cluster at ADDRESS",
     )
     parser.add_argument("address", nargs="?", help="worker: of the scheduler, e.g. tls://HOST:8786")
     _add_start_options(parser)
@@ -38,15 +37,14 @@ def _add_start_options(parser: ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help="start: workers on this machine, each with processors of its own (default: 1, or 0 "
-        "with --hosts)",
+        help="start: workers on this machine (default: 1, or 0 with --hosts)",
     )
     parser.add_argument(
         "--hosts",
         type=Path,
         metavar="FILE",
-        help="start: machines to start a worker on with ssh, one in each line, with the path of "
-        "the Python that has kbuild if that is not python3",
+        help="start: machines for workers, one in each line, with the path of its Python "
+        "if python3 has no kbuild",
     )
     parser.add_argument(
         "--host",
@@ -73,15 +71,15 @@ def _add_worker_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--credentials",
         metavar="FILE",
-        help="certificate and key of the cluster; start makes them (default: "
-        "KBUILD_CLUSTER_CREDENTIALS, else cluster/credentials.pem in the cache folder); worker: "
-        "- reads them from standard input",
+        help="certificate and key of the cluster, or - for standard input (default: "
+        "KBUILD_CLUSTER_CREDENTIALS, else cluster/credentials.pem in the cache "
+        "folder)",
     )
     parser.add_argument(
         "--directory",
         type=Path,
         metavar="DIR",
-        help="folder for the folders of workers (default: workers in the cache folder)",
+        help="folder of workers (default: workers in the cache folder)",
     )
     parser.add_argument(
         "--processors", metavar="LIST", help="worker: be held to these processors, e.g. 0-3"
@@ -93,8 +91,8 @@ def _add_worker_options(parser: ArgumentParser) -> None:
         "--python",
         default="",
         metavar="PROGRAM",
-        help="interpreter with Torch and pytest that runs tests and measurements on workers "
-        "(default: KBUILD_WORKER_PYTHON, else the one that builds there use)",
+        help="interpreter with Torch and pytest for tests and measurements (default: "
+        "KBUILD_WORKER_PYTHON, else the one that builds there use)",
     )
     parser.add_argument("--name", default="", metavar="NAME", help="worker: its name in messages")
 

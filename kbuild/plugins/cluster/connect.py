@@ -145,7 +145,7 @@ def _address_in(file: Path) -> str:
 
 
 def limits_of(environ: Mapping[str, str]) -> ClusterLimits:
-    """How long a build waits for its cluster.
+    """The time limits of a build on a cluster.
 
     Raises:
         UsageError: a variable holds no duration.
@@ -176,7 +176,7 @@ def sample_share(environ: Mapping[str, str]) -> float:
 
 @contextmanager
 def variant_executor(where: str, services: Services) -> Iterator[ClusterExecutor]:
-    """What runs variants on the workers of the cluster `where`, see `run_unit`.
+    """The executor that runs variants on the workers of the cluster `where`, see `run_unit`.
 
     Raises:
         UsageError, ToolchainError: see `connect` and `limits_of`.
@@ -210,7 +210,7 @@ def cluster_filler(
     request: BuildRequest,
     say: Callable[[str], None],
 ) -> Iterator[ClusterFiller | None]:
-    """What fills the run's cache from the cluster `where`; None, said why, without a cluster.
+    """The filler of the run's cache from the cluster `where`; None, with a warning, without one.
 
     Raises:
         UsageError: see `connect`, `limits_of` and `sample_share`.

@@ -24,7 +24,7 @@ class WorkerDevice:
     """One GPU, as the worker's Torch sees it; fields as of `kbuild.dsl.tune.devices.Device`."""
 
     id: str
-    """As Torch calls it: `cuda:0`, also for AMD's."""
+    """Torch's name: `cuda:0`, also for AMD's."""
     name: str
     """The model."""
     arch: str
@@ -52,12 +52,12 @@ class WorkerDevice:
 
 @dataclass(frozen=True)
 class WorkerRuntime:
-    """What a worker runs variants with."""
+    """The interpreter and the devices with which a worker runs variants."""
 
     python: str
     """Path of the interpreter."""
     version: str
-    """Of Python."""
+    """Version of Python."""
     torch: str
     """Version; empty without Torch."""
     kernels: str
@@ -67,7 +67,7 @@ class WorkerRuntime:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> WorkerRuntime:
-        """What `to_json` wrote."""
+        """Read the object that `to_json` wrote."""
         devices = tuple(WorkerDevice(**device) for device in facts["devices"])
         return cls(**{**facts, "devices": devices})
 

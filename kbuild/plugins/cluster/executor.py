@@ -43,17 +43,17 @@ _SHOWN_WORKERS = 4
 """Workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
-"""What a worker may take beyond a unit's time to configure a job and to answer."""
+"""Seconds beyond a unit's time in which a worker configures a job and answers."""
 
 
 @dataclass(frozen=True)
 class ClusterLimits:
-    """How long is waited."""
+    """The time limits on a cluster."""
 
     unit_seconds: float = 3600.0
-    """For one unit."""
+    """Seconds for one unit."""
     worker_seconds: float = 30.0
-    """For the first worker, or another one once none is left."""
+    """Seconds to wait for the first worker, or another one once none is left."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class ClusterExecutor:
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._waiting = UnitQueue()
         self._assignments: dict[str, _Assignment] = {}
-        """By the key of Dask's future."""
+        """Assignments by the key of Dask's future."""
         self._described: dict[str, tuple[ClusterWorker, Future[Any], float]] = {}
         self.workers: dict[str, ClusterWorker] = {}
         self._published: set[str] = set()
@@ -140,7 +140,7 @@ class ClusterExecutor:
 
     @property
     def load(self) -> str:
-        """How many processors of each worker are busy, for the display of progress."""
+        """The busy processors of each worker, for the display of progress."""
         usable = [worker for worker in list(self.workers.values()) if worker.is_usable]
         loads = [(min(worker.running, worker.slots), worker.slots) for worker in usable]
         if len(usable) <= _SHOWN_WORKERS:
@@ -246,7 +246,7 @@ class ClusterExecutor:
         self._waiting.leave_refused(usable)
 
     def _can_retry(self, task: _Assignment) -> bool:
-        """Whether a unit that failed may go better elsewhere."""
+        """True when a unit that failed may succeed on another worker."""
         others = [worker for worker in self.workers.values() if worker is not task.worker]
         return task.attempt == 1 and any(worker.is_usable for worker in others)
 
@@ -385,7 +385,7 @@ class ClusterExecutor:
 
 
 def _reason(future: Future[Any]) -> str:
-    """Why a future has no answer."""
+    """The reason that a future has no answer."""
     with suppress(Exception):
         error = future.exception(timeout=1)
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -1,4 +1,4 @@
-"""What travels to workers: files of the project, a plan, and which kbuild has to be there.
+"""Messages to workers: files of the project, a plan, and the kbuild that has to be there.
 
 Nothing else does: no variable of the environment, no token.
 """
@@ -29,13 +29,13 @@ from kbuild.system.sourcetree import SourceTree
 from kbuild.system.untrusted import reading
 
 _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".c", ".s", ".S")
-"""Of files that a compiler may read without being named in `build.toml`."""
+"""Suffixes of files that a compiler may read without their being named in `build.toml`."""
 IMAGE_SUFFIXES = (".d", ".o")
-"""Of the record and the code of an image, after its key."""
+"""Suffixes of the record and the code of an image, after its key."""
 GENERATED_FOLDER = "generated"
-"""In the archive of generated files."""
+"""Folder in the archive of generated files."""
 _MAX_BYTES = 4 << 30
-"""Of an archive when it is unpacked."""
+"""Bytes of an archive when it is unpacked."""
 _PROGRAM_MODE = 0o755
 
 
@@ -119,7 +119,7 @@ def read_generated(folder: Path) -> FileSet:
 
 @dataclass(frozen=True)
 class CompileJob:
-    """What the objects of one variant have in common."""
+    """The settings that the objects of one variant have in common."""
 
     plan: VariantPlan
     toolchain: str
@@ -147,7 +147,7 @@ class ImageJob:
     texts: tuple[tuple[str, bytes], ...]
     """Sources: path and content."""
     images: Mapping[str, ImageRequest]
-    """By key."""
+    """Requests by key."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -187,8 +187,7 @@ def parse_job(data: bytes) -> CompileJob | ImageJob:
             name, language, flavour = (str(facts[word]) for word in ("name", "language", "flavour"))
             return ImageJob(name, language, toolchain, flavour, texts, images)
         plan = VariantPlan.from_json(facts["plan"])
-        words = (str(facts[word]) for word in ("toolchain", "project", "generated"))
-        return CompileJob(plan, *words)
+        return CompileJob(plan, *(str(facts[key]) for key in ("toolchain", "project", "generated")))
 
 
 def job_digest(data: bytes) -> str:
@@ -198,7 +197,7 @@ def job_digest(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What has to be the same on a worker, since objects and plans follow from it.
+    """Facts that must be the same on a worker, since objects and plans follow from them.
 
     What is empty may be anything: tests and measurements of a variant require the same kbuild only.
     """
@@ -212,7 +211,7 @@ class MachineFacts:
     """Digest of kbuild's own files, whichever Python runs them."""
 
     def difference(self, other: MachineFacts) -> str:
-        """What another machine has that differs, for a message; empty when nothing does."""
+        """The difference of another machine, for a message; empty when there is none."""
         names = {
             "code": "kbuild",
             "kbuild": "kbuild",
@@ -229,7 +228,7 @@ class MachineFacts:
 
     @property
     def for_variants(self) -> MachineFacts:
-        """What has to be the same where variants are only run."""
+        """The facts that must be the same where variants are only run."""
         return MachineFacts("", code=self.code)
 
     def to_json(self) -> dict[str, Any]:

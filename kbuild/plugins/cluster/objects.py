@@ -23,7 +23,7 @@ from kbuild.system.unit_executor import UnitResources
 from kbuild.system.unit_settings import LauncherSettings, read_launcher_settings
 
 _LAUNCHER_WORDS = 4
-"""Of a command before the language: `python -I -S launcher.py`."""
+"""Words of a command before the language: `python -I -S launcher.py`."""
 _MEMORY_STEP = 256
 """MiB: units that take about the same wait in one queue."""
 
@@ -41,7 +41,7 @@ class ObjectUnit:
 
     @property
     def key(self) -> str:
-        """What the object is kept under, its headers aside."""
+        """The key of the object, its headers aside."""
         return self.cache.key
 
     @property
@@ -67,7 +67,7 @@ class ObjectUnit:
 
     @property
     def expected_seconds(self) -> float:
-        """What compiling took last time; else a guess by the size of its source.
+        """The time of the last compilation; else a guess by the size of its source.
 
         Workers compile without precompiled headers.
         """
@@ -81,7 +81,7 @@ class ObjectUnit:
 
     @property
     def expected_resources(self) -> UnitResources:
-        """What compiling took last time, as this machine would reserve it."""
+        """The resources of the last compilation, as this machine would reserve them."""
         if self._last is None:
             return UnitResources()
         memory = memory_estimate(self.command.language, self._last)

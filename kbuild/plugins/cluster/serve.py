@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 STDIN = "-"
 """Stands for credentials that come through standard input."""
 _NO_PAGES = "127.0.0.1:0"
-"""Where Dask serves its pages, of which none are left."""
+"""Address of Dask's pages, of which none are left."""
 _SLURM_PROCESSORS = "SLURM_CPUS_PER_TASK"
-"""What a job of Slurm was given, which it may not be held to."""
+"""The processors of a job of Slurm, which it may not be held to."""
 _DEATH_SECONDS = 60
-"""How long a worker looks for a scheduler that has gone."""
+"""Seconds for which a worker looks for a scheduler that has gone."""
 _SILENT_SECONDS = "60s"
-"""How long a worker may be silent before the scheduler forgets it."""
+"""Time of silence after which the scheduler forgets a worker."""
 
 
 @dataclass(frozen=True)
@@ -114,19 +114,9 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     require_distributed()
     from distributed import Worker
 
-    if request.processors:
-        try:
-            os.sched_setaffinity(0, request.processors)
-        except OSError:
-            known = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
-            message = f"--processors: this machine has {known}"
-            raise UsageError(message) from None
-    from kbuild.system.budget import available_processors, memory_budget
+    from kbuild.system.budget import memory_budget
 
-    processors, memory = available_processors(), request.memory or memory_budget()
-    share = os.environ.get(_SLURM_PROCESSORS, "")
-    if share.isdigit() and not request.processors:  # without an affinity, all are available
-        processors = max(1, min(processors, int(share)))
+    processors, memory = _take_processors(request), request.memory or memory_budget()
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
     if request.python:
@@ -154,6 +144,23 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     except (OSError, TimeoutError) as error:
         message = f"the scheduler at {request.address} does not answer: {error}"
         raise ToolchainError(message) from None
+
+
+def _take_processors(request: WorkerRequest) -> int:
+    """Keep to the processors that the worker may use; their number."""
+    from kbuild.system.budget import available_processors
+
+    if request.processors:
+        try:
+            os.sched_setaffinity(0, request.processors)
+        except OSError:
+            known = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
+            raise UsageError(f"--processors: this machine has {known}") from None
+    processors = available_processors()
+    share = os.environ.get(_SLURM_PROCESSORS, "")
+    if share.isdigit() and not request.processors:  # without an affinity, all are available
+        processors = max(1, min(processors, int(share)))
+    return processors
 
 
 @dataclass(frozen=True)
@@ -196,10 +203,10 @@ class ClusterRequest:
     """Address to listen on."""
     port: int
     folder: Path
-    """For the folders of local workers."""
+    """Folder that has those of local workers."""
     credentials: Path
     workers: int
-    """On this machine."""
+    """Number of workers on this machine."""
     hosts: tuple[RemoteHost, ...] = ()
     scheduler_file: Path | None = None
     python: str = ""

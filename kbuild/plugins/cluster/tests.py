@@ -169,7 +169,7 @@ def run_on_cluster(
 
 
 def parse_report(result: UnitResult) -> TestReport:
-    """What a worker answered; a failure when that is no answer."""
+    """The report in a worker's answer; a failure when it has none."""
     variant, worker = result.unit.label, result.worker
     try:
         with reading("the answer", "an answer of a worker"):

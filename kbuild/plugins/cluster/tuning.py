@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 1.0
 _GONE_SECONDS = 5.0
-"""After which a worker that the scheduler does not list has gone."""
+"""Seconds after which a worker that the scheduler does not list has gone."""
 _LIST_SECONDS = 300.0
-"""What a worker may take to import Torch and list its devices."""
+"""Seconds in which a worker imports Torch and lists its devices."""
 _PRIORITY = 10
 """Measurements come before compilers."""
 _BYTECODE = "__pycache__"
@@ -68,10 +68,10 @@ class ClusterProbes:
         self.client, self.session = client, uuid.uuid4().hex
         self._facts, self._root, self._say, self._wait_s = facts, root, say, wait_s
         self._addresses: dict[str, str] = {}
-        """By the name of the worker."""
+        """Addresses by the name of the worker."""
         self._lock = Lock()
         self._digests: dict[str, str] = {}
-        """By folder: archives that workers can fetch."""
+        """Archives that workers can fetch, by folder."""
         self._absent: dict[str, float] = {}
 
     def devices(self) -> AvailableDevices:
@@ -114,7 +114,7 @@ class ClusterProbes:
         return ClusterConnection(self)
 
     def address(self, worker: str) -> str:
-        """Where a worker is."""
+        """The address of a worker."""
         return self._addresses[worker]
 
     def has_gone(self, address: str) -> bool:
@@ -180,7 +180,7 @@ class RemoteProbe:
     address: str
     settings: Mapping[str, Any]
     task: Future[Any] | None = None
-    """What it does."""
+    """The measurement in progress."""
 
 
 class ClusterConnection:

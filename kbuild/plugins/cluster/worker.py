@@ -1,4 +1,4 @@
-"""What runs on a worker: it makes the units that it is given, in a folder and cache of its own.
+"""A worker of a cluster: it makes the units that it is given, in a folder and cache of its own.
 
 The functions at the end are all that the machine that builds asks of a worker. They take and give
 plain values, and start nothing but kbuild's own programs and the compilers of the plan.
@@ -49,9 +49,9 @@ MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
 PYTHON_VARIABLE = "KBUILD_WORKER_PYTHON"
 """The interpreter with Torch that a worker runs variants with."""
 METADATA_KEY = "kbuild"
-"""Where jobs and archives are kept on the scheduler, below it by session and digest."""
+"""Key of jobs and archives on the scheduler, below it by session and digest."""
 GPU_PREFIX = "gpu:"
-"""Before a GPU's model in the resources that a worker declares."""
+"""Prefix of a GPU's model in the resources that a worker declares."""
 _PREPARE_PROGRAM = "kbuild.plugins.cluster.worker_compiler"
 _PASSED_VARIABLES = (
     *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
@@ -61,26 +61,26 @@ _PASSED_VARIABLES = (
     "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_SANDBOX",
     PYTHON_VARIABLE, *VISIBLE_DEVICES,
 )  # fmt: skip
-"""Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
+"""Variables of compilers, toolchains and GPUs in the worker's environment, and those of pip."""
 _PREPARE_SECONDS = 3600.0
-"""What provisioning a toolchain may take."""
+"""Seconds for provisioning a toolchain."""
 _WAIT_SECONDS = 30.0
-"""What a run takes at most beside waiting and running."""
+"""Seconds of a run beside waiting and running."""
 _MARK = ".unpacked"
-"""In the folder of an archive that is complete."""
+"""Mark in the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
 """Projects and variants that a worker keeps, each state by itself."""
 _PROCESSORS_OF_RUN = 4
-"""Of a worker without a GPU, for one test run or measurement at a time."""
+"""Processors of a worker without a GPU, for one test run or measurement at a time."""
 _TAIL = 40
 """Lines of a failed unit that travel back."""
 
 Fetch = Callable[[str], bytes]
-"""From a digest to the job or archive of that name."""
+"""Maps a digest to the job or archive of that name."""
 
 
 def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What kbuild and compilers on a worker see of its environment."""
+    """The variables of a worker that kbuild and compilers see."""
     return {
         name: value
         for name, value in environ.items()
@@ -94,7 +94,7 @@ class PreparedJob:
 
     data: bytes
     units: Mapping[str, ObjectUnit] | None
-    """By key, in a configured tree; None for images."""
+    """Units by key, in a configured tree; None for images."""
     project: Path | None = None
     """Folder of the sources, which may be removed."""
 
@@ -104,7 +104,7 @@ class PreparedJob:
         return self.project is None or (self.project / _MARK).is_file()
 
 
-class WorkerSite:
+class WorkerState:
     """One worker's folder, cache and budget; it lives as long as the process."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
@@ -210,7 +210,7 @@ class WorkerSite:
         return {**answer, "outputs": packed} if packed else dict(answer)
 
     def _compile(self, unit: ObjectUnit, seconds: float) -> str:
-        """Why the launcher failed; empty when it did not."""
+        """Compile one unit; the reason that the launcher failed, empty when it did not."""
         server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
             return "the worker is ending"
@@ -279,7 +279,7 @@ class WorkerSite:
     def _ask(
         self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
     ) -> Mapping[str, Any]:
-        """What kbuild answers in a process of its own, with nothing of this one's state."""
+        """Run kbuild in a process of its own, without this one's state, and read its answer."""
         python = str(canonical_interpreter(Path(sys.executable)))
         environ = {**self._environ, "KBUILD_CACHE_DIR": str(self.cache)}
         command = (python, "-m", _PREPARE_PROGRAM)
@@ -316,23 +316,23 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
 
 
 @cache
-def _site(folder: str, jobs: int) -> WorkerSite:
-    site = WorkerSite(Path(folder), jobs)
-    atexit.register(site.close)
-    return site
+def _worker_state(folder: str, jobs: int) -> WorkerState:
+    state = WorkerState(Path(folder), jobs)
+    atexit.register(state.close)
+    return state
 
 
-def current_site() -> WorkerSite:
+def current_state() -> WorkerState:
     """The site of the worker that runs this."""
     from distributed import get_worker
 
     worker = get_worker()
     folder = os.environ.get(FOLDER_VARIABLE) or f"{worker.local_directory}/kbuild"
-    return _site(folder, worker.state.nthreads)
+    return _worker_state(folder, worker.state.nthreads)
 
 
 def fetch_from_scheduler(session: str, digest: str) -> bytes:
-    """What the machine that builds has put down for its workers.
+    """Read a file that the machine that builds has put down for its workers.
 
     Raises:
         KbuildError: it is not there any more.
@@ -348,46 +348,46 @@ def fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 
 def describe_worker() -> dict[str, Any]:
-    """What this worker is, and what it has."""
-    site = current_site()
+    """Describe this worker and its resources."""
+    state = current_state()
     return {
-        "facts": machine_facts(site.cache).to_json(),
+        "facts": machine_facts(state.cache).to_json(),
         "host": socket.gethostname(),
         "processors": available_processors(),
-        "memory": site.memory,
+        "memory": state.memory,
     }
 
 
 def describe_runtime() -> dict[str, Any]:
-    """What this worker is, and what it runs variants with; imports Torch in a process of its own.
+    """Describe this worker and its interpreter; imports Torch in a process of its own.
 
     Returns:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
         runs it takes at a time; or with `refusal`.
     """
-    site, description = current_site(), describe_worker()
+    state, description = current_state(), describe_worker()
     try:
-        runtime = site.runtime
+        runtime = state.runtime
     except KbuildError as error:
         return {**description, "refusal": str(error)}
-    slots = len(runtime["devices"]) or max(1, site.jobs // _PROCESSORS_OF_RUN)
+    slots = len(runtime["devices"]) or max(1, state.jobs // _PROCESSORS_OF_RUN)
     return {**description, "runtime": runtime, "slots": slots}
 
 
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
-    """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
+    """Make one unit of a job, in `seconds` at most; see `WorkerState.make`."""
     try:
-        site = current_site()
-        return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
+        state = current_state()
+        return state.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}
 
 
 def run_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
-    """Run a variant, in `seconds` at most; see `WorkerSite.run`."""
+    """Run a variant, in `seconds` at most; see `WorkerState.run`."""
     del key  # a job is one run
     try:
-        site = current_site()
-        return site.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
+        state = current_state()
+        return state.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}

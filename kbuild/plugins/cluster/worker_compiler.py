@@ -1,4 +1,4 @@
-"""What a worker of a cluster has kbuild do in a process of its own.
+"""The process in which a worker of a cluster runs kbuild.
 
     python -m kbuild.plugins.cluster.worker_compiler < REQUEST > ANSWER
 
@@ -29,7 +29,7 @@ from kbuild.dsl.environment import DslEnvironments
 from kbuild.dsl.tune.devices import CPU, Device
 from kbuild.dsl.tune.host import ProbeHost
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
 from kbuild.plugins.cluster.jobs import (
     IMAGE_SUFFIXES,
@@ -65,7 +65,7 @@ def prepare(job: CompileJob, project: Path, cache: Path, generated: FileSet) -> 
         KbuildError: this machine cannot.
     """
     services = Services(LocalRunner(), Ui(verbosity=-1), cache, project)
-    tools = toolchain_source(BuildOptions(toolchain=job.toolchain), services)
+    tools = find_toolchains(BuildOptions(toolchain=job.toolchain), services)
     with open_store(cache).in_use():
         toolchain = tools.provision(job.plan.requires)
     plan = job.plan.with_toolchain(toolchain.summary)

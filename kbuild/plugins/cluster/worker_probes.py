@@ -1,4 +1,4 @@
-"""What a worker of a cluster measures: one process with Torch, which copies itself for each device.
+"""Measurements on a worker: one process with Torch, which copies itself for each device.
 
 The functions at the end are what `cluster_tuning` asks of a worker.
 """
@@ -19,8 +19,8 @@ from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
 from kbuild.plugins.cluster.jobs import machine_facts
 from kbuild.plugins.cluster.worker import (
     PYTHON_VARIABLE,
-    WorkerSite,
-    current_site,
+    WorkerState,
+    current_state,
     fetch_from_scheduler,
 )
 from kbuild.system.processes import LocalRunner
@@ -28,7 +28,7 @@ from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python
 
 _IDLE_SECONDS = 60.0
-"""After which a process that nobody gives a job ends: who started it may be gone."""
+"""Seconds after which a process without a job ends: its starter may be gone."""
 _LAST = {"done", "ended", "waiting"}
 """Messages after which others hear of all that was said."""
 Message = Mapping[str, Any]
@@ -40,21 +40,21 @@ class RunningProbe:
 
     connection: ProbeConnection
     name: str
-    """What the host of this worker calls it."""
+    """Name of the device on the host of this worker."""
     is_busy: bool = False
     since: float = 0.0
-    """When it had its last job, in seconds of the clock."""
+    """Time of its last job, in seconds of the clock."""
 
 
 class WorkerProbes:
     """The processes of one worker; safe to use from several threads."""
 
-    def __init__(self, site: WorkerSite) -> None:
-        self._site, self._lock = site, threading.Lock()
+    def __init__(self, state: WorkerState) -> None:
+        self._worker_state, self._lock = state, threading.Lock()
         self._closing = ExitStack()
         self._host: ProbeHost | None = None
         self._probes: dict[str, RunningProbe] = {}
-        """By the name that the machine gave them that tunes."""
+        """Probes by the name that the machine that tunes gave them."""
         self._timer: threading.Timer | None = None
 
     def devices(self) -> list[dict[str, Any]]:
@@ -117,10 +117,13 @@ class WorkerProbes:
             if self._host is None or self._host.has_ended:
                 self._closing.close()
                 asked = os.environ.get(PYTHON_VARIABLE, "")
-                runner, facts = LocalRunner(), FactCache(self._site.cache)
+                runner, facts = LocalRunner(), FactCache(self._worker_state.cache)
                 chosen = choose_python(Path(asked) if asked else None, facts, runner)
-                python, log = Path(chosen["python"]["executable"]), self._site.folder / "probes.txt"
-                host = ProbeHost(runner, python, self._site.folder, log)
+                python, log = (
+                    Path(chosen["python"]["executable"]),
+                    self._worker_state.folder / "probes.txt",
+                )
+                host = ProbeHost(runner, python, self._worker_state.folder, log)
                 self._host = self._closing.enter_context(host)
             return self._host
 
@@ -148,28 +151,30 @@ class WorkerProbes:
 
 
 @cache
-def _probes_of(site: WorkerSite) -> WorkerProbes:
-    return WorkerProbes(site)
+def _probes_of(state: WorkerState) -> WorkerProbes:
+    return WorkerProbes(state)
 
 
 def list_devices() -> dict[str, Any]:
-    """What this worker is, and its devices with the fields of `Device`."""
-    site = current_site()
-    return {"facts": machine_facts(site.cache).to_json(), "devices": _probes_of(site).devices()}
+    """Describe this worker, and its devices with the fields of `Device`."""
+    state = current_state()
+    return {"facts": machine_facts(state.cache).to_json(), "devices": _probes_of(state).devices()}
 
 
 def measure_on_device(
     session: str, name: str, settings: Message, job: Message | None
 ) -> list[Message]:
     """See `WorkerProbes.measure`; variant and project are fetched first, by their digests."""
-    site = current_site()
+    state = current_state()
     folders = {
-        key: str(site.unpacked(settings[key], lambda digest: fetch_from_scheduler(session, digest)))
+        key: str(
+            state.unpacked(settings[key], lambda digest: fetch_from_scheduler(session, digest))
+        )
         for key in ("variant", "root")
     }
-    return _probes_of(site).measure(name, {**settings, **folders}, job)
+    return _probes_of(state).measure(name, {**settings, **folders}, job)
 
 
 def stop_probe(name: str) -> None:
     """See `WorkerProbes.stop`."""
-    _probes_of(current_site()).stop(name)
+    _probes_of(current_state()).stop(name)

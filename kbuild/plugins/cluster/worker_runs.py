@@ -1,4 +1,4 @@
-"""What a worker does with a variant: sees whether it fits, holds a GPU, and runs the tests.
+"""Runs of variants on a worker: whether one fits, which GPU it gets, its tests and its probes.
 
 For checks it loads variants in probes.
 """
@@ -22,7 +22,7 @@ from kbuild.pipeline.compatibility import check_compatibility
 from kbuild.pipeline.testing import ProjectTests, TestProcess
 from kbuild.plan.metadata import read_metadata
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.project.variant import Variant, host_system
+from kbuild.project.variant import Variant, host_system, variant_named
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner, Runner
 from kbuild.system.temporary import temporary_folder
@@ -33,7 +33,7 @@ _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)
 """Exit codes of `timeout` that has ended its program."""
 _NO_LIBRARY = "cannot open shared object file"
-"""Of what the dynamic loader says."""
+"""A message of the dynamic loader."""
 _OF_USER = ("HOME", "USER", "LOGNAME")
 _OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
 _MAX_OUTPUT = 256 << 10
@@ -41,7 +41,7 @@ _MAX_OUTPUT = 256 << 10
 
 
 def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner) -> str:
-    """Why an interpreter of this machine cannot load a variant; empty when it can.
+    """The reason that an interpreter of this machine cannot load a variant; empty when it can.
 
     What its files tell decides first, then the `kernels` client if it is installed there.
     """
@@ -148,7 +148,10 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     Raises:
         KbuildError, OSError: nothing can be asked here.
     """
-    runtime, variant = WorkerRuntime.from_json(request["runs_on"]), _variant_of(request["variant"])
+    runtime, variant = (
+        WorkerRuntime.from_json(request["runs_on"]),
+        variant_named(request["variant"]),
+    )
     if variant is not None and variant.system not in (None, host_system()):
         return {"refusal": f"this machine is {host_system()}"}
     memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
@@ -181,16 +184,8 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     return {"outputs": {"result": b64encode(result.encode()).decode()}}
 
 
-def _variant_of(name: str) -> Variant | None:
-    """The variant of a name; None when it is none."""
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None
-
-
 def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRuntime) -> str:
-    """Why another worker may load what this one cannot; empty for an answer that counts."""
+    """The reason that another worker may load the variant; empty for an answer that counts."""
     if answer.state == "misfit":
         return answer.reason
     if answer.state == "lacking":
@@ -207,7 +202,7 @@ def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRun
 
 
 def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:
-    """What tests see of this machine's environment, and their GPU."""
+    """The variables that tests see of this machine's environment, and their GPU."""
     own = {name: text for name, text in os.environ.items() if name in _OF_USER}
     gpu = device.environment(os.environ) if device else {}
     temporary = space / "tmp"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolchains, DebianNvccToolkits
 from kbuild.system.store import open_store
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from kbuild.toolchains.wheels.source import WheelToolchains
 
 
 class DebianNvcc:
@@ -20,7 +20,7 @@ class DebianNvcc:
         installer = WheelInstaller(host.runner, open_store(cache), downloads=downloads)
         toolkits, python = self.cuda_toolkits(installer, cache), host.python
         wheels = WheelToolchains(
-            host.runner, cache, python, downloads, others=(toolkits,), supply=host.supply
+            host.runner, cache, python, downloads, others=(toolkits,), torch_wheel=host.torch_wheel
         )
         return DebianNvccToolchains(wheels, toolkits)
 

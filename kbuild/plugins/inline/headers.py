@@ -1,4 +1,4 @@
-"""Which of Torch's headers the sources of a `load_inline` need, by what they name."""
+"""The headers of Torch that the sources of a `load_inline` need, by the names in them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEADERS_OF_WORDS = (
     (re.compile(r"condition_variable\w*"), "condition_variable"),
     (re.compile(r"type_index"), "typeindex"),
 )
-"""What `<torch/all.h>` includes, and most sources do not need; also of the standard library."""
+"""Headers of `<torch/all.h>` that most sources do not need; also of the standard library."""
 _ALL = re.compile(
     r"globalContext|AT_CUDA_(?:DRIVER|NVRTC)_CHECK|tracer|\bcat(?:_out)?\b"
     r"|DeviceGuard|device_of|ListRef|TensorArg|TensorGeometry|CheckedFrom|maybe_data_ptr"
@@ -126,7 +126,7 @@ def torch_headers(
 
 
 def light_macros(texts: Iterable[str]) -> list[str]:
-    """What keeps Torch's headers from including each other without need."""
+    """The macros that keep Torch's headers from including each other without need."""
     uses_all = any(_ALL.search(text) for text in texts)
     return ["#define KBUILD_INLINE_ALL"] * uses_all + ["#define AT_PER_OPERATOR_HEADERS"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Texts = str | Sequence[str] | None
 
 _FOLDER = "inline"
-"""In kbuild's cache folder: a project for each content."""
+"""Folder in kbuild's cache folder: a project for each content."""
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a project that nobody loads is removed."""
 _UNIQUE_ID = "inline"
@@ -61,12 +61,9 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
     """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
 
     Takes the arguments of `torch.utils.cpp_extension.load_inline`, and Triton sources. Each
-    function of C++ becomes a Torch op, in a namespace of its own for each content, and a Python
-    function of the module. The C++ may use all of Torch (`at::Tensor`) or its stable ABI
-    (`torch::stable::Tensor`); pybind11 is not there, but a `PYBIND11_MODULE` that only binds
-    functions is read.
-
-    The same arguments give the same build, which is kept in kbuild's cache folder.
+    function of C++ becomes a Torch op and a Python function of the module. The C++ may use all of
+    Torch (`at::Tensor`) or its stable ABI (`torch::stable::Tensor`), and no pybind11. The same
+    arguments give the same build, which is kept in kbuild's cache folder.
 
     Args:
         name: of the module.
@@ -75,9 +72,9 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         cuda_sources: CUDA source code, compiled as one file; HIP, where Torch is for ROCm.
         sycl_sources: SYCL source code, compiled as one file.
         functions: the functions of the module: names, or docstring by name. They may take and
-            return tensors, integers, floating-point numbers, `bool`, strings, dtypes, and
-            `std::optional` and lists of them; several results are a `std::tuple`. By default those
-            that `PYBIND11_MODULE` in `cpp_sources` binds.
+            return tensors, numbers, `bool`, strings, dtypes, and `std::optional` and lists of them;
+            several results are a `std::tuple`. By default those that a `PYBIND11_MODULE` in
+            `cpp_sources` binds, if it only binds functions.
         extra_cflags: flags of the C++ compiler.
         extra_cuda_cflags: flags of nvcc or of the HIP compiler.
         extra_sycl_cflags: flags of the SYCL compiler.
@@ -93,10 +90,8 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         use_pch: has no effect: headers that a source does not need are not read.
         no_implicit_headers: whether Torch's headers are not included before the sources.
         triton_sources: Python source code with kernels in Triton and functions that launch them,
-            one string or several, each a module. `functions` may name its functions; they become
-            functions of the module as they are, and Triton compiles a kernel when it is launched;
-            see `triton_captures`.
-            `cpp_sources` may be empty then.
+            one string or several, each a module. The functions become functions of the module as
+            they are, and Triton compiles a kernel when it is launched.
         triton_captures: functions of `triton_sources` that become Torch ops, with their kernels
             compiled ahead of time: by name, the keys of a `[[kernel.<name>.capture]]` table, e.g.
             `{"double": {"arguments": {"x": {"shape": ["N"], "dtypes": ["float32"]}}}}`.
@@ -238,7 +233,7 @@ def _backend(with_cuda: bool, with_sycl: bool) -> str:
 
 
 def _archs(backend: str) -> tuple[str, ...]:
-    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
+    """The archs of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
     return read_arch_list(os.environ.get(ARCHS_VARIABLE, "")) if backend == "cuda" else ()
 
 

@@ -140,7 +140,7 @@ def _macros(request: InlineRequest) -> set[str]:
 
 
 def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]], str]:
-    """What `PYBIND11_MODULE` binds, and the source without it, line by line as it was.
+    """Split a source into the functions that `PYBIND11_MODULE` binds, and the text without it.
 
     Returns:
         Python name -> C++ function and docstring; and the text.

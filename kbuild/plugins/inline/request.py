@@ -1,4 +1,4 @@
-"""What `load_inline` was asked for, in one form; computed for every call, also unchanged ones."""
+"""A call of `load_inline` in one form; computed for every call, also unchanged ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InlineSource(NamedTuple):
     """A string of source code."""
 
     label: str
-    """How messages name it, e.g. `cpp_sources[0]`."""
+    """Its name in messages, e.g. `cpp_sources[0]`."""
     text: str
 
 
@@ -45,11 +45,11 @@ class InlineRequest:
     captures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Functions of Python that are compiled ahead of time, with what their arguments are."""
     triton_fallback: bool = True
-    """Whether a function that cannot be captured stays as it is."""
+    """True to keep a function as it is that cannot be captured."""
     triton_version: str = ""
-    """With which it is compiled ahead of time."""
+    """Release of Triton that compiles it ahead of time."""
     archs: tuple[str, ...] = ()
-    """What it is compiled for; empty for this machine's GPUs."""
+    """Archs to compile for; empty for this machine's GPUs."""
     generation: int = 0
     """Counts what this process has loaded of the same text, whose headers were edited since."""
 
@@ -62,9 +62,9 @@ class InlineRequest:
     @property
     def kernel_name(self) -> str:
         """The name as `general.name` takes it."""
-        words = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
-        is_name = words[:1].isalpha() and len(words) > 1 and not keyword.iskeyword(words)
-        return words if is_name else f"inline-{words}".strip("-")
+        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
+        is_name = slug[:1].isalpha() and len(slug) > 1 and not keyword.iskeyword(slug)
+        return slug if is_name else f"inline-{slug}".strip("-")
 
     @property
     def python_name(self) -> str:
@@ -73,7 +73,7 @@ class InlineRequest:
 
     @property
     def namespace(self) -> str:
-        """Of the ops: no other content has it."""
+        """The namespace of the ops: no other content has it."""
         return f"{self.python_name}_{self.digest}"
 
     @property

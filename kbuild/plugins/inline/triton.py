@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.dsl.environment import DslEnvironments
@@ -28,7 +27,7 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 
 _KERNEL = "inline"
 _CALLER = 7
-"""Of `load_inline`, as warnings count: it is six calls away."""
+"""Frames from a warning to the caller of `load_inline`."""
 
 
 def build_captured(
@@ -126,7 +125,7 @@ def _section(
     tables = []
     for name, at in captured.items():
         function = {"function": f"triton_sources_{at}:{name}", "name": name}
-        tables.append({**_plain(request.captures[name]), **function})
+        tables.append({**json.loads(json.dumps(request.captures[name])), **function})
     key = BACKENDS.get(request.backend).arch_key or ""
     kernel = {
         "backend": request.backend,
@@ -138,11 +137,6 @@ def _section(
     }
     document = {"torch": {"stable-abi": torch_release}, "kernel": {_KERNEL: kernel}}
     return f"\n{tomlkit.dumps(document)}"
-
-
-def _plain(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    plain: Mapping[str, Any] = json.loads(json.dumps(table))
-    return plain
 
 
 def _labelled(text: str, request: InlineRequest) -> str:

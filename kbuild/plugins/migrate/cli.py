@@ -15,14 +15,14 @@ def configure(parser: ArgumentParser) -> None:
         "package",
         type=Path,
         metavar="DIR",
-        help="the package: a setup.py or CMakeLists.txt with an extension for Torch, or Python "
-        "with Triton kernels; setup.py is run, with nothing compiled",
+        help="the package: a setup.py, which is run, or CMakeLists.txt with an extension "
+        "for Torch, or Python with Triton kernels",
     )
     parser.add_argument(
         "path",
         nargs="?",
         type=Path,
-        help="folder of the new project (default: one here that is called like the package)",
+        help="folder of the new project (default: one with the package's name)",
     )
     add_project_options(parser, licence="the package's own")
 

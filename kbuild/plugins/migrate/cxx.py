@@ -1,17 +1,20 @@
 """Rewrites the bindings of an extension: ops of Torch instead of functions of pybind11.
 
 Functions of a `PYBIND11_MODULE` become ops whose schemas follow from their C++ signatures. A
-`TORCH_LIBRARY` gets the namespace that the build defines.
+`TORCH_LIBRARY` gets the namespace that the build defines. A namespace may be opened by one
+`TORCH_LIBRARY` alone: where a package has several, the others become fragments, and fragments stay
+what they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from kbuild.plugins.migrate.bindings import Bindings
-from kbuild.plugins.migrate.registrations import rewrite_registrations
+from kbuild.plugins.migrate.package import Bindings
+from kbuild.sources.cxx import CxxToken, closing_sign, split_tokens, tokens_of
 from kbuild.sources.cxx_signatures import (
     BoundFunction,
     BoundParameter,
@@ -22,6 +25,199 @@ from kbuild.sources.cxx_signatures import (
 )
 from kbuild.sources.pybind import PybindFunction, PybindModule, read_pybind_module
 from kbuild.system.errors import ConfigError
+
+_LIBRARY = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?)\s*\(\s*(\w+)\s*,")
+_EXPANDED = re.compile(r"(?<!define )\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?_EXPAND\s*\(")
+_OF_TORCH = frozenset(("aten", "_", "prim", "prims", "quantized", "c10", "onednn", "mkldnn"))
+"""Namespaces that a package extends, and does not own."""
+_OF_MODULES = re.compile(r"\b(?:set_python_module|impl_abstract_pystub)\s*\(")
+_DEFINED = re.compile(
+    r'\b\w+\s*\.\s*def\s*\(\s*(?:TORCH_\w+\(\s*)?(?:R"\w*\(|")\s*(?:\w+::)?([\w.]+)'
+)
+_CLASSES = re.compile(r"\.\s*class_\s*<")
+_NAME = "TORCH_EXTENSION_NAME"
+
+
+def rewrite_registrations(
+    texts: Mapping[str, str], modules: Sequence[str], answer: Bindings
+) -> None:
+    """Rewrite `TORCH_LIBRARY` and the like in `answer.texts`.
+
+    Args:
+        texts: path -> text of every source and header, without modules of pybind11.
+        modules: names of the extension modules, for which the build's macro stood.
+        answer: gets texts, namespaces and notes.
+    """
+    answer.namespaces |= _own_namespaces(texts.values(), modules)
+    for path, text in texts.items():
+        new, count = _without_registry(path, text, answer)
+        new = _LIBRARY.sub(partial(_expanded, path, answer), new)
+        is_registering = count > 0 or new != text or _EXPANDED.search(text) is not None
+        if is_registering:
+            new = _without_namespaces(path, new, answer)
+            answer.notes += [
+                f"{path}:{_line(text, match.start())}: `{match[0]}...)` names a module that may "
+                "have another name now: remove it"
+                for match in _OF_MODULES.finditer(text)
+            ]
+            answer.notes += [
+                f"{path}:{_line(text, match.start())}: a class of Torch, whose name in Python "
+                "follows from the namespace"
+                for match in _CLASSES.finditer(text)
+            ]
+            known = answer.ops.setdefault(path, [])
+            known += [op for op in _DEFINED.findall(new) if op not in known]
+        answer.texts[path] = new
+        answer.registering += [path] * is_registering
+
+
+def without_registration(text: str) -> str:
+    """The text for a kernel's section, which does not see `registration.h`."""
+    used = sorted(set(re.findall(r"\b(\w*TORCH_LIBRARY\w*)_EXPAND\(", text)))
+    lines = ["// The macros paste their arguments: the build's name has to be expanded first."]
+    for macro in used:
+        arguments = "NAME, KEY, MODULE" if macro.endswith("_IMPL") else "NAME, MODULE"
+        lines.append(f"#define {macro}_EXPAND({arguments}) {macro}({arguments})")
+    return text.replace('#include "registration.h"', "\n".join(lines), 1)
+
+
+def _own_namespaces(texts: Iterable[str], modules: Sequence[str]) -> set[str]:
+    names = set()
+    for text in texts:
+        names |= {
+            match[2]
+            for match in _LIBRARY.finditer(text)
+            if not match[1].endswith("_IMPL") and not _defined_macro(match)
+        } - _OF_TORCH
+        names |= {_NAME} if _EXPANDED.search(text) and _NAME in text else set()
+        if "RegisterOperators" in text:
+            names |= set(re.findall(r'"(\w+)::\w+', text)) - _OF_TORCH
+    if _NAME in names:
+        names |= {name.rpartition(".")[2] for name in modules}
+    return names - {_NAME}
+
+
+def _defined_macro(match: re.Match[str]) -> str:
+    """The macro whose definition has the match, whose namespace is the macro's; else nothing."""
+    before = re.sub(r"\\\n", " ", match.string[: match.start()]).rpartition("\n")[2]
+    definition = re.match(r"\s*#\s*define\s+(\w+)", before)
+    return definition[1] if definition else ""
+
+
+def _expanded(path: str, answer: Bindings, match: re.Match[str]) -> str:
+    """The macro that expands the build's name; those of other namespaces stay."""
+    if macro := _defined_macro(match):
+        if not macro.endswith("_EXPAND"):
+            place = f"{path}:{_line(match.string, match.start())}"
+            answer.notes.append(f"{place}: `{macro}` opens a namespace: it has to be `{_NAME}`")
+        return match[0]
+    if match[2] not in answer.namespaces | {_NAME}:
+        return match[0]
+    macro = match[1]
+    if not macro.endswith(("_IMPL", "_FRAGMENT")):
+        macro = f"{macro}_FRAGMENT" if answer.is_opened else macro
+        answer.is_opened = True
+    return f"{macro}_EXPAND({_NAME},"
+
+
+def _without_namespaces(path: str, text: str, answer: Bindings) -> str:
+    """`m.def("own::f...` without the namespace; other mentions of it are listed."""
+    names = "|".join(map(re.escape, sorted(answer.namespaces)))
+    if not names:
+        return text
+    text = re.sub(
+        rf'(\b(?:def|impl)\s*\(\s*(?:TORCH_\w+\(\s*)?(?:R"\w*\(|"))(?:{names})::', r"\1", text
+    )
+    for match in re.finditer(rf'"(?:{names})::\w+', text):
+        place = f"{path}:{_line(text, match.start())}"
+        answer.notes.append(f'{place}: `{match[0]}"` is looked up by a namespace that is gone')
+    return text
+
+
+def _without_registry(path: str, text: str, answer: Bindings) -> tuple[str, int]:
+    """The text with fragments instead of `RegisterOperators`, and how many were rewritten."""
+    if "RegisterOperators" not in text:
+        return text, 0
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def offset(token: CxxToken) -> int:
+        return starts[token.line - 1] + token.column - 1
+
+    changes = []
+    for statement in _statements(tokens_of(text)):
+        at = next((n for n, part in enumerate(statement) if part.text == "RegisterOperators"), None)
+        if at is None or statement[0].text == "using":
+            continue
+        definitions = _definitions(text, statement, offset)
+        if definitions is None:
+            place = f"{path}:{statement[at].line}"
+            answer.notes.append(f"{place}: this `RegisterOperators` has options: use TORCH_LIBRARY")
+            continue
+        lines = [f"TORCH_LIBRARY_FRAGMENT_EXPAND({_NAME}, ops) {{"]
+        lines += [f"  ops.def({schema}, {target});" for schema, target in definitions]
+        end = text.index(";", offset(statement[-1])) + 1
+        changes.append((offset(statement[0]), end, "\n".join([*lines, "}"])))
+    for start, end, new in reversed(changes):
+        text = text[:start] + new + text[end:]
+    return text, len(changes)
+
+
+def _statements(tokens: Sequence[CxxToken]) -> Iterator[Sequence[CxxToken]]:
+    """Statements that end in a semicolon, at the top level and in namespaces."""
+    statement: list[CxxToken] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token.text == ";":
+            if statement:
+                yield statement
+            statement = []
+        elif token.text == "}" or (
+            token.text == "{" and statement[:1] and statement[0].text in ("namespace", "extern")
+        ):
+            statement = []
+        elif token.text in ("{", "("):
+            end = closing_sign(tokens, at, "{}" if token.text == "{" else "()")
+            is_body = token.text == "{" and not any(
+                part.text == "RegisterOperators" for part in statement
+            )
+            statement = [] if is_body else [*statement, *tokens[at : end + 1]]
+            at = end
+        else:
+            statement.append(token)
+        at += 1
+
+
+def _definitions(
+    text: str, statement: Sequence[CxxToken], offset: Callable[[CxxToken], int]
+) -> list[tuple[str, str]] | None:
+    """Schema and function of each op; None where one has options."""
+    last = max(n for n, part in enumerate(statement) if part.text == "RegisterOperators")
+    operators = []
+    at = last + 1
+    while at < len(statement):
+        token = statement[at]
+        if token.text not in ("(", "{"):
+            at += 1
+            continue
+        end = closing_sign(statement, at, "()" if token.text == "(" else "{}")
+        parts = list(split_tokens(statement[at + 1 : end], ","))
+        if parts:
+            strings = all(part.kind == "string" for part in parts[0])
+            if len(parts) != 2 or not strings or any(p.text == "options" for p in parts[1]):  # noqa: PLR2004
+                return None
+            schema = "".join(part.text[1:-1] for part in parts[0])
+            first, final = parts[1][0], parts[1][-1]
+            target = text[offset(first) : offset(final) + len(final.text)]
+            name = schema.partition("(")[0].rpartition("::")[2] + "".join(schema.partition("(")[1:])
+            operators.append((f'"{name}"', target))
+        at = end + 1
+    return operators or None
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
 
 _EXTENSION_HEADERS = re.compile(
     r"^[ \t]*#\s*include\s*<(torch/extension\.h|torch/python\.h)>", re.MULTILINE
@@ -129,12 +325,12 @@ def _described(
 ) -> BoundFunction:
     """The function with the names and defaults of Python, and with the tensors that it writes."""
     parameters = []
-    words = bound.arguments
-    if len(words) != len(function.parameters):
-        if any(text for _, text in words):
+    arguments = bound.arguments
+    if len(arguments) != len(function.parameters):
+        if any(text for _, text in arguments):
             answer.notes.append(f"{place}: `{bound.name}`: its defaults are not taken over")
-        words = tuple((part.name, "") for part in function.parameters)
-    for part, (name, text) in zip(function.parameters, words, strict=True):
+        arguments = tuple((part.name, "") for part in function.parameters)
+    for part, (name, text) in zip(function.parameters, arguments, strict=True):
         default = schema_default(text, part.type.schema) if text else None
         if text and default is None:
             answer.notes.append(f"{place}: `{bound.name}`: no schema has the default `{text}`")

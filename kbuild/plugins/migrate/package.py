@@ -1,4 +1,4 @@
-"""The parts of a package that another tool builds."""
+"""A package that another tool builds, and the bindings that take its place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.plugins.migrate.licence import DeclaredLicence
+
+
+@dataclass
+class Bindings:
+    """The rewritten sources, and what they register."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    """Path -> rewritten text."""
+    ops: dict[str, list[str]] = field(default_factory=dict)
+    """Path -> the ops that it defines."""
+    registering: list[str] = field(default_factory=list)
+    """Paths of the sources that register ops."""
+    namespaces: set[str] = field(default_factory=set)
+    """Names of `TORCH_LIBRARY` that gave way to the build's."""
+    notes: list[str] = field(default_factory=list)
+    is_opened: bool = False
+    """A `TORCH_LIBRARY` has opened the namespace: further ones are fragments."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +52,7 @@ class ForeignExtension:
         return self.is_for_cuda or any(path.endswith((".cu", ".cuh")) for path in self.sources)
 
     def place(self, argument: str = "") -> str:
-        """Where an argument is given."""
+        """The place of an argument."""
         return self.places.get(argument) or self.places.get("") or self.name
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ForeignNames:
-    """What names in the package's modules mean."""
+    """The meaning of names in the package's modules."""
 
     package: str
     """The import package that becomes the kernel's; empty when there is none."""

@@ -115,7 +115,7 @@ def take_setup(calls: list[Any]) -> Any:
 
 
 def find_packages(where: str = ".", exclude: Any = (), include: Any = ("*",)) -> list[str]:
-    """As setuptools finds them."""
+    """Find packages as setuptools does."""
     from fnmatch import fnmatchcase
 
     names = []

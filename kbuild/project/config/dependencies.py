@@ -51,11 +51,11 @@ class PythonPackage:
     """A Python package that a kernel needs at run time."""
 
     name: str
-    """As `python-depends` and `metadata.json` write it."""
+    """Name in `python-depends` and `metadata.json`."""
     package: str
     """Distribution on PyPI."""
     module: str | None
-    """What the loader tries to import; None when it does not."""
+    """The module that the loader tries to import; None when it tries none."""
     brings: tuple[str, ...] = ()
     """Modules of what the distribution requires."""
 

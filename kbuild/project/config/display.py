@@ -1,4 +1,4 @@
-"""How a project's file is named in messages: as the user would type it.
+"""Names of a project's files in messages: as the user would type them.
 
 Imports nothing: the cached check needs it.
 """

@@ -13,17 +13,13 @@ from itertools import zip_longest
 from typing import Any
 
 from kbuild.project.config.issue import KeyPath
-from kbuild.project.config.model import CXX, BackendCatalog, BuildFile
+from kbuild.project.config.model import CXX, BuildFile
 from kbuild.system.sourcetree import SourceTree
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
 """`general.name`; the Hub takes 96 characters."""
 TABLES_FOLDER = "tuned"
-"""Where a project keeps its tuned tables."""
-CAPTURED_FOLDER = "captured"
-"""Where a project keeps its captured launches."""
-CAPTURED_SOURCES = "_captured_sources"
-"""Folder of a package with the files of an author whose launches are captured."""
+"""Folder of a project's tuned tables."""
 
 
 def is_in_dsl(section: Mapping[str, Any]) -> bool:
@@ -129,13 +125,3 @@ class Document:
         """The Python package's name, when `general.name` gives one."""
         name = self.text("general", "name")
         return name.replace("-", "_") if name and NAME.fullmatch(name) else None
-
-
-@dataclass(frozen=True)
-class RuleContext:
-    """What the rules may ask beside the document."""
-
-    catalog: BackendCatalog
-    tree: SourceTree
-    edition: int
-    """Edition that the file is written in."""

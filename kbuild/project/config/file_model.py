@@ -88,28 +88,26 @@ class LaunchKeys(Section):
     function: StrictStr | None = None
     """The kernel function; the op's name, or else `<op>_kernel`."""
     args: Mapping[str, ArgumentValue] = {}
-    """Kernel argument -> tensor, or expression; those with the names of both need no entry. A list
-    is a tuple; `{ tensor = "a", block = [ ... ] }` a tensor descriptor; `"None"` is None."""
+    """Kernel parameter -> tensor or expression; a parameter with the name of one needs no entry. A
+    list is a tuple, `{ tensor = "a", block = [...] }` a tensor descriptor, `"None"` None."""
     constants: Mapping[str, ConstantValue] = {}
-    """Constants of the kernel: a value, `"None"`, an expression over others,
-    `{ value = "<expression or argument>", choices = [ ... ] }` (with `none = true` where it may be
-    None), `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`; a list is a tuple. Choices
-    may be a table that gives each value a constant."""
+    """Kernel constant -> a value, `"None"`, an expression, `{ value = "<expression>", choices =
+    [...] }` (with `none = true` if it may be None), `{ string = "<text>" }` or `{ dtype = "<tensor
+    or dtype>" }`. A list is a tuple."""
     configs: ConfigsValue = ()
-    """Candidates, each a table of constants and launch options (`"None"` is None), with `when`,
-    `archs` and `aligned` for those that are not for every call; or `"autotune"`: the kernel's
-    own."""
+    """Candidates: tables of constants and launch options, with `when`, `archs` and `aligned` for
+    those that are not for every call; or `"autotune"`, the kernel's own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
     keep: tuple[StrictStr, ...] = ()
     """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
-    """How many blocks are launched: one to three expressions."""
+    """Number of blocks: one to three expressions."""
     divisible: tuple[StrictStr | tuple[StrictStr, ...], ...] = ()
-    """Integer arguments that the aligned image assumes to be divisible by 16; tested at run time.
-    Two or three lists give as many aligned images: a call takes the first that fits."""
+    """Integer arguments that the aligned image assumes to be divisible by 16; each call is tested.
+    Two or three lists make as many aligned images."""
     ones: tuple[StrictStr, ...] = ()
-    """Integer arguments that aligned images assume to be 1; tested at run time."""
+    """Integer arguments that aligned images assume to be 1; each call is tested."""
     int64: tuple[StrictStr, ...] = ()
     """Integer arguments that are passed with 64 bits; others have 32, which is checked."""
 
@@ -129,20 +127,20 @@ class LaunchSection(LaunchKeys):
 
 
 class TuneSection(Section):
-    """The `[kernel.<name>.op.tune]` table: on what `kbuild tune` measures candidates."""
+    """The `[kernel.<name>.op.tune]` table: the calls that `kbuild tune` measures."""
 
     cases: tuple[Mapping[str, Any], ...] = ()
     """Calls to measure: a value for each dimension and for the arguments that are numbers."""
     sizes: Mapping[str, tuple[Any, ...]] = {}
     """More calls: all combinations of these values."""
     inputs: StrictStr | None = None
-    """`module:function` that makes the tensors, where random ones make no sense."""
+    """`module:function` that makes the tensors; random ones when absent."""
     reference: StrictStr | None = None
-    """`module:function` that computes what the op should give, with Torch."""
+    """`module:function` that computes the expected result with Torch."""
     rtol: NumberValue | None = None
-    """How far results may be from the expected ones, relative to them; by dtype when absent."""
+    """Relative tolerance of results; by dtype when absent."""
     atol: NumberValue | None = None
-    """The same in absolute terms; by dtype and magnitude when absent."""
+    """Absolute tolerance of results; by dtype and magnitude when absent."""
 
 
 class ViewSection(Section):
@@ -155,7 +153,16 @@ class ViewSection(Section):
     strides: tuple[ExpressionText, ...] | None = None
     """Its strides in elements; contiguous when absent."""
     offset: ExpressionText = 0
-    """Of its first element from that of the other tensor, in elements."""
+    """Distance of its first element from that of the other tensor, in elements."""
+
+
+class ProjectionSection(Section):
+    """One entry of the `projections` of an op: an op that returns some of the results."""
+
+    schema_: StrictStr
+    """Torch schema, with the arguments of the op in their order."""
+    results: tuple[StrictStr, ...]
+    """The results that it returns, by their names in the op."""
 
 
 class OpSection(LaunchKeys):
@@ -175,7 +182,7 @@ class OpSection(LaunchKeys):
     contiguous: NamesValue = ()
     """Tensors that must be contiguous; `true` for all."""
     returned: Mapping[str, StrictStr] = {}
-    """Result that is a `Tensor?` -> the condition under which it is returned; else it is None."""
+    """Result that is a `Tensor?` -> the condition under which it is not None."""
     temporaries: tuple[StrictStr, ...] = ()
     """Further tensors for the launches, allocated by the op; `shapes` and `dtypes` describe
     them."""
@@ -184,43 +191,22 @@ class OpSection(LaunchKeys):
     `strides` and `offset` in elements. A result may be a view of a temporary."""
     zero: tuple[StrictStr, ...] = ()
     """Results, temporaries and contiguous `Tensor(a!)` arguments that are zeroed before the
-    launches; others are not initialised."""
+    launches."""
     fill: Mapping[str, FillText] = {}
-    """The same with other values: tensor -> a number, `"inf"`, `"-inf"` or `"nan"`."""
+    """Tensor -> its value before the launches: a number, `"inf"`, `"-inf"` or `"nan"`."""
     key: tuple[ExpressionText, ...] = ()
-    """What the best candidate depends on."""
+    """Expressions that the best candidate depends on."""
     tune: TuneSection | None = None
-    """On what `kbuild tune` measures the candidates."""
+    """Calls that `kbuild tune` measures."""
     fallback: Literal["none", "jit"] = "none"
-    """What to do where no image fits: refuse, or run the DSL if the user has it."""
+    """`jit`: if no image fits, run Triton if the user has it; `none`: refuse the call."""
+    hooks: Literal["calls", "tuning", "none"] = "calls"
+    """When `reset_to_zero` of a kernel's own candidates counts: before every call, while they are
+    measured, or never, like all their other hooks."""
+    projections: tuple[ProjectionSection, ...] = ()
+    """Further ops with the same arguments and launches, which return some of the results."""
     launch: tuple[LaunchSection, ...] = ()
     """Several launches, in order, each with these keys of its own."""
-
-
-class CaptureSection(Section):
-    """One `[[kernel.<name>.capture]]` table: ops that follow from the author's Python."""
-
-    function: StrictStr | None = None
-    """`module:function` that becomes an op."""
-    launches: tuple[StrictStr, ...] = ()
-    """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
-    files are shipped, and call them."""
-    fallback: Literal["none", "jit"] = "none"
-    """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
-    name: StrictStr | None = None
-    """The op of `function`; the function's own name in lower case when absent."""
-    arguments: Mapping[str, Any] = {}
-    """Parameter of `function` -> `{ shape = [...], dtypes = [...] }` for a tensor (with `optional`
-    and `contiguous`), a number or a boolean, which is an argument of the op with that default,
-    `{ choices = [...] }`, or `{ value = ... }` for what is the same in every call."""
-    sizes: Mapping[str, Mapping[str, Any]] = {}
-    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
-    Without `min`, a size may be 0."""
-    backward: bool = True
-    """Whether the backward pass of an `autograd.Function` is captured as well."""
-    tune: TuneSection | None = None
-    """On which calls `kbuild tune` measures the author's own candidates, in place of those that
-    `kbuild capture` proposes; without `reference`."""
 
 
 class LanguageKeys(Section):
@@ -234,8 +220,6 @@ class LanguageKeys(Section):
     """Python sources, the one with the kernel functions first; `my_ops/**/*.py` is a pattern."""
     op: tuple[OpSection, ...] = ()
     """The ops."""
-    capture: tuple[CaptureSection, ...] = ()
-    """Ops that `kbuild capture` describes."""
 
 
 BackendsValue = Annotated[Any, OneOf(("a string", "a list"))]
@@ -264,17 +248,17 @@ class LanguageSection(LanguageKeys):
         value: tuple[str, ...] | None = getattr(self, key.replace("-", "_"), None)
         return value
 
-    def as_written(self) -> dict[str, Any]:
-        """The table as TOML gives it, without what was not said."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
 
 DSL = "in a DSL"
 """Tag of the sections that are written in Python DSLs, whatever their backends."""
 
 
+PluginKeys = tuple[tuple[str, Any], ...]
+"""Keys of plug-ins in kernels that are written in a DSL, each with the type of its value."""
+
+
 @lru_cache(maxsize=4)
-def build_file_type(catalog: BackendCatalog) -> type[BuildFile]:
+def build_file_type(catalog: BackendCatalog, plugin_keys: PluginKeys = ()) -> type[BuildFile]:
     """`BuildFile` with `[general.<backend>]` tables, and kernels told apart.
 
     A kernel in a DSL is one by its `language`, any other is known by its `backend`.
@@ -283,7 +267,7 @@ def build_file_type(catalog: BackendCatalog) -> type[BuildFile]:
         name: (section | None, None) for name, section in catalog.general_sections.items()
     }
     general = create_model("General", __base__=General, __doc__=General.__doc__, **tables)
-    sections = {**catalog.kernel_sections, DSL: language_section(catalog)}
+    sections = {**catalog.kernel_sections, DSL: language_section(catalog, plugin_keys)}
     tagged = tuple(Annotated[section, Tag(name)] for name, section in sections.items())
     kernel: Any = Annotated[Union[tagged], Discriminator(_tag)]  # noqa: UP007
     fields: dict[str, Any] = {
@@ -309,14 +293,16 @@ def _noarch_section(catalog: BackendCatalog) -> type[NoarchSection]:
 
 
 @lru_cache(maxsize=4)
-def language_section(catalog: BackendCatalog) -> type[LanguageSection]:
+def language_section(
+    catalog: BackendCatalog, plugin_keys: PluginKeys = ()
+) -> type[LanguageSection]:
     """`LanguageSection` with the arch lists of all backends that have kernels in DSLs."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {key: (value_type, None) for key, value_type in plugin_keys}
     for backend in catalog.language_backends:
         if backend not in catalog.arch_keys:
             continue
         key, _ = catalog.arch_keys[backend]
-        about = f"What it is compiled for on {backend}, as in other kernels."
+        about = f"Archs for {backend}, as in other kernels."
         entry = Field(default=None, description=about)
         fields[key.replace("-", "_")] = (tuple[StrictStr, ...] | None, entry)
     return create_model(

@@ -29,7 +29,7 @@ _TOML_TYPES: tuple[tuple[type, str], ...] = (
 
 
 def toml_type(value: Any) -> str:
-    """What a TOML value is, with its article: `a string`."""
+    """The type of a TOML value, with its article: `a string`."""
     return next((name for kind, name in _TOML_TYPES if isinstance(value, kind)), "a value")
 
 
@@ -80,7 +80,7 @@ def listed(choices: Iterable[str]) -> str:
 def one_of(
     word: str, choices: Iterable[str], other_names: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """What was probably meant, then everything that is allowed unless that is much."""
+    """The probable meaning, then everything that is allowed unless that is much."""
     names = sorted(choices)
     if not names:
         return ""

@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from kbuild import manual_page
 from kbuild.project.config.display import display_path
-from kbuild.project.config.document import Document, RuleContext, with_source_files
+from kbuild.project.config.document import Document, with_source_files
 from kbuild.project.config.file_model import build_file_type
 from kbuild.project.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.project.config.model import EDITION, BackendCatalog, BuildFile
-from kbuild.project.config.rules import check
-from kbuild.project.config.section_readers import read_plugin_sections
+from kbuild.project.config.rules import Rule, check
+from kbuild.project.config.rules.context import RuleContext
+from kbuild.project.config.section_readers import PluginReadings, read_plugin_sections
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.untrusted import parse_toml
@@ -107,7 +108,7 @@ def _syntax_error(tree: SourceTree, file: str, text: str, issue: Issue) -> Unrea
 
 
 def syntax_issue(text: str, error: ValueError) -> Issue:
-    """What tomli says about the text, with the line apart."""
+    """The message of tomli about the text, with the line apart."""
     reason = str(error)
     position = _POSITION.search(reason)
     if position is None:
@@ -262,10 +263,23 @@ class LoadedFile:
     edition: int
     """Edition that the file is written in."""
     warnings: tuple[Problem, ...]
+    plugins: PluginReadings
+    """What plug-ins read from their keys."""
 
 
-def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") -> LoadedFile:
-    """Read and judge a project.
+def load(
+    tree: SourceTree,
+    catalog_for: CatalogFor,
+    file: str = "build.toml",
+    more_rules: Iterable[Rule] = (),
+) -> LoadedFile:
+    """Read and validate a project.
+
+    Args:
+        tree: the project's files.
+        catalog_for: the catalog for a file that names these backends.
+        file: its name in the tree.
+        more_rules: rules beside those of this package.
 
     Raises:
         ConfigError: with every error and warning, in the file's order.
@@ -274,18 +288,20 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     migrated = migrate(parse_build_file(tree, file, text))
     if not migrated.readable:
         raise ConfigError(_locate(migrated.issues, text, tree, file))
-    data, unread = read_plugin_sections(with_source_files(migrated.data, tree), tree)
+    data, plugins = read_plugin_sections(with_source_files(migrated.data, tree), tree)
     document = Document(data)
     named = (document.backends_of(kernel) for kernel, _ in document.kernels())
     catalog = catalog_for(
         frozenset({*document.backends(), *(name for group in named for _, name in group)})
     )
     model, violations = _validate(document, catalog)
-    ruled = (*unread, *check(document, RuleContext(catalog, tree, migrated.edition)))
+    context = RuleContext(catalog, tree, migrated.edition, plugins)
+    read = (issue for reading in plugins.by_key.values() for issue in reading.issues)
+    ruled = (*read, *check(document, context, more_rules))
     problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
-    return LoadedFile(model, migrated.edition, problems)
+    return LoadedFile(model, migrated.edition, problems, plugins)
 
 
 def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, ...]:
@@ -294,7 +310,7 @@ def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, .
 
 
 def config_error(tree: SourceTree, path: KeyPath, message: str, hint: str = "") -> ConfigError:
-    """What is wrong at a key path, found after `build.toml` was loaded."""
+    """The error at a key path, found after `build.toml` was loaded."""
     return ConfigError(locate_issues([Issue(path, message, hint)], tree))
 
 

@@ -1,4 +1,4 @@
-"""Where in a TOML text each key path and list element is.
+"""Finds the lines of key paths and list elements in a TOML text.
 
 Used only when there is something to say about a file, and only on text that tomli accepts: the scan
 follows TOML's structure (headers, dotted and quoted keys, arrays over several lines, inline tables,

@@ -7,7 +7,7 @@ looking up sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -53,7 +53,7 @@ class KernelDepend(Section):
 
 
 class Hub(Section):
-    """Where the kernel is published."""
+    """The repository that the kernel is published in."""
 
     repo_id: StrictStr | None = None
     """Hub repository, `owner/name`."""
@@ -162,16 +162,15 @@ class KernelSection(Section):
     backend: str
     """The backend that this kernel is compiled for."""
     depends: tuple[StrictStr, ...]
-    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`. Every unit of the
-    backend sees those of all its sections, the bindings too; Torch's also whoever includes them."""
+    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`. All units of the
+    backend see them, bindings included."""
     src: tuple[StrictStr, ...]
-    """Sources and headers, relative to the project; headers alone will do."""
+    """Sources and headers, relative to the project."""
     include: tuple[StrictStr, ...] = ()
     """Include folders, relative to the project."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags; C sources get them as well, but for `-std`. Those that mean a library
-    (`-fopenmp`, `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no
-    effect, and a warning says so."""
+    """C++ compiler flags; C sources get them without `-std`. Flags that add a library (`-fopenmp`,
+    `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no effect."""
 
 
 class BuildFile(Section):
@@ -206,7 +205,7 @@ class UnknownArchError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
-    """What the backends add to the models and to the rules; handed in by `kbuild.plan.project`."""
+    """The models of the backends; handed in by `kbuild.plan.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
     """Compiled backends: what `[kernel.*]` may say."""
@@ -218,11 +217,9 @@ class BackendCatalog:
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch, and
     `UnknownArchError` on one that no GPU has)."""
     other_names: Mapping[str, str] = field(default_factory=dict)
-    """What else people call a backend -> its name."""
+    """Another name for a backend -> its name."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
-    rules: Sequence[Callable[..., Iterable[Any]]] = ()
-    """What sections in Python DSLs must say: rules as those of `kbuild.project.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

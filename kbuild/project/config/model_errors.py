@@ -84,7 +84,7 @@ def table_issues(error: ValidationError, model: type[BaseModel], path: KeyPath) 
 def _issues_of_guessed_backend(
     path: KeyPath, document: Document, catalog: BackendCatalog
 ) -> Iterator[Issue]:
-    """What else is wrong with a kernel section whose backend pydantic did not understand."""
+    """Further problems of a kernel section whose backend pydantic did not understand."""
     section = document.table(*path)
     if not section:
         return

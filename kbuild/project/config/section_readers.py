@@ -1,12 +1,13 @@
-"""Keys of plug-ins in kernels that are written in a DSL, read as ordinary `op` tables.
+"""Keys of plug-ins in kernels that are written in a DSL, read as ordinary sections.
 
-A plug-in registers a function for its key in the entry point group `kbuild.sections`. What the
-function returns stands in the file's place of the key: every later stage sees `op` tables alone.
+A plug-in registers a reader for its key in the entry point group `kbuild.sections`. What it reads
+are `[kernel.*]` tables like those that authors write: every later stage sees these alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kbuild.project.config.document import is_in_dsl
@@ -18,46 +19,119 @@ from kbuild.system.sourcetree import SourceTree
 SECTIONS = "kbuild.sections"
 
 
-class SectionReader(Protocol):
-    """What turns a plug-in's key into `op` tables."""
+@dataclass(frozen=True)
+class PluginSection:
+    """A section that a plug-in reads from its key of a kernel."""
 
-    def __call__(
-        self, value: Any, section: Mapping[str, Any], tree: SourceTree
-    ) -> Iterable[Mapping[str, Any]]:
-        """The `op` tables that a value stands for.
+    name: str
+    """Differs from those of all other sections that have ops."""
+    origin: str
+    """The part of the author's source that the ops follow, such as a function. `kbuild tune` knows
+    the ops by it, and measures them only on calls that `tune` lists."""
+    table: Mapping[str, Any]
+    """The keys of `[kernel.<name>]` that are not the kernel's own: `src`, `op` and the like."""
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """Files that a plug-in adds to a Python package, by their path in it."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Path in the package -> the project's file, which is packaged there unchanged."""
+    op_modules: tuple[str, ...] = ()
+    """Modules of the package that register ops: they are imported with the other ops."""
+
+
+@dataclass(frozen=True)
+class PluginReading:
+    """What a plug-in reads from its key in all kernels of a project."""
+
+    sections: Mapping[str, tuple[PluginSection, ...]] = field(default_factory=dict)
+    """By kernel."""
+    issues: tuple[Issue, ...] = ()
+    build_errors: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
+    """Kernel -> errors of a build alone, such as a file that the plug-in's command will write."""
+    inputs: tuple[str, ...] = ()
+    """The project's files that were read, beside the kernels' sources."""
+
+    def package_files(
+        self,
+        kernels: Collection[str],  # noqa: ARG002
+        framework: str,  # noqa: ARG002
+        folder: str,  # noqa: ARG002
+    ) -> PackageFiles:
+        """The files of the package of a variant; none by default.
 
         Args:
-            value: what the file says of the key, as TOML gives it; its type is not checked.
-            section: the whole `[kernel.<name>]` table.
-            tree: the project's files.
+            kernels: the kernels that the variant has.
+            framework: the table of its framework: `torch` or `tvm-ffi`.
+            folder: the package's folder in the project, such as `torch-ext/my_ops`.
 
         Raises:
-            ValueError: the value is wrong; the text is shown at the key's line.
+            ConfigError: there can be no such package.
         """
+        return PackageFiles()
+
+
+class SectionReader(Protocol):
+    """Reads a plug-in's key."""
+
+    value_type: Any
+    """The type of the key's value, as pydantic takes it: for the schema and the reference."""
+
+    def read(self, tables: Mapping[str, Mapping[str, Any]], tree: SourceTree) -> PluginReading:
+        """Read the key in all kernels that have it.
+
+        Args:
+            tables: kernel -> its `[kernel.<name>]` table, as TOML gives it; nothing is checked.
+            tree: the project's files.
+        """
+
+
+@dataclass(frozen=True)
+class PluginReadings:
+    """What all plug-ins read."""
+
+    by_key: Mapping[str, PluginReading] = field(default_factory=dict)
+    kernels: frozenset[str] = frozenset()
+    """Kernels that have a plug-in's key, and need no ops of their own."""
+
+    def sections_of(self, kernel: str) -> tuple[PluginSection, ...]:
+        """The sections that plug-ins read from a kernel."""
+        readings = self.by_key.values()
+        return tuple(
+            section for reading in readings for section in reading.sections.get(kernel, ())
+        )
+
+
+def section_readers() -> dict[str, SectionReader]:
+    """The readers of all plug-ins by key."""
+    return {point.name: point.load() for point in plugin_points(SECTIONS)}
 
 
 def read_plugin_sections(
     data: Mapping[str, Any], tree: SourceTree
-) -> tuple[Mapping[str, Any], tuple[Issue, ...]]:
-    """A file's content with `op` tables in place of the keys of plug-ins, and what is wrong."""
+) -> tuple[Mapping[str, Any], PluginReadings]:
+    """A file's content without the keys of plug-ins, and what these read from them."""
     kernels = data.get("kernel")
-    sections = kernels if isinstance(kernels, dict) else {}
     own = {field.alias or name for name, field in LanguageSection.model_fields.items()}
-    changed: dict[str, Any] = {}
-    issues: list[Issue] = []
-    for name, section in sections.items():
-        if not isinstance(section, dict) or not is_in_dsl(section) or section.keys() <= own:
-            continue
-        points = {point.name: point for point in plugin_points(SECTIONS)}
-        keys = sorted(section.keys() & points.keys() - own)
-        ops = [*section["op"]] if isinstance(section.get("op"), list) else []
-        for key in keys:
-            reader: SectionReader = points[key].load()
-            try:
-                ops += [dict(op) for op in reader(section[key], section, tree)]
-            except ValueError as error:
-                issues.append(Issue(("kernel", name, key), str(error)))
-        if keys:
-            kept = {key: value for key, value in section.items() if key not in keys}
-            changed[name] = {**kept, "op": ops}
-    return ({**data, "kernel": {**sections, **changed}} if changed else data), tuple(issues)
+    sections = {
+        name: section
+        for name, section in (kernels if isinstance(kernels, dict) else {}).items()
+        if isinstance(section, dict) and is_in_dsl(section) and not section.keys() <= own
+    }
+    if not sections:
+        return data, PluginReadings()
+    points = {point.name: point for point in plugin_points(SECTIONS) if point.name not in own}
+    readings: dict[str, PluginReading] = {}
+    for key in sorted({key for section in sections.values() for key in section} & points.keys()):
+        reader: SectionReader = points[key].load()
+        tables = {name: section for name, section in sections.items() if key in section}
+        readings[key] = reader.read(tables, tree)
+    stripped = {
+        name: {key: value for key, value in section.items() if key not in readings}
+        for name, section in sections.items()
+    }
+    changed = frozenset(name for name in sections if stripped[name] != sections[name])
+    return {**data, "kernel": {**data["kernel"], **stripped}}, PluginReadings(readings, changed)

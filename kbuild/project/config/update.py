@@ -70,7 +70,7 @@ def _says(text: str, data: Mapping[str, Any]) -> bool:
 
 
 def _new_pairs(data: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, int]:
-    """What `[general]` has to gain, in the order in which it is written."""
+    """The keys that `[general]` gains, in the order in which they are written."""
     general = target["general"]
     return {
         key: general[key]

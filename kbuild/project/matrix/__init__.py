@@ -56,12 +56,12 @@ def _expand_entries(data: Mapping[str, Any]) -> Iterator[MatrixEntry]:
 
 @dataclass(frozen=True)
 class ArchTable:
-    """What one toolkit compiles for."""
+    """The archs of one toolkit."""
 
     targets: tuple[str, ...]
     """Everything it can target."""
     default: tuple[str, ...]
-    """What is compiled when a kernel does not say."""
+    """Archs of a kernel that names none."""
 
 
 @cache

@@ -50,7 +50,7 @@ def _read_run(path: Path) -> BenchmarkRun:
 
 
 def run_of(document: Mapping[str, Any], name: str) -> BenchmarkRun:
-    """What a file of results says; errors are those of a dictionary that lacks keys."""
+    """The run of a file of results; errors are those of a dictionary that lacks keys."""
     machine = document.get("machineInfo", {})
     named = (str(machine.get(key, "")) for key in ("gpu", "cpu"))
     return BenchmarkRun(
@@ -142,7 +142,7 @@ class ChartBar:
     y: int
     label: str
     name: str
-    """In full."""
+    """Full name."""
     x: float
     value: str
     detail: str
@@ -173,17 +173,17 @@ class BenchmarkChart:
 
     @property
     def height(self) -> int:
-        """Of the whole picture, in pixels."""
+        """Height of the whole picture, in pixels."""
         return _TOP + _ROW_HEIGHT * len(self.bars) + _FOOTER_HEIGHT
 
     @property
     def bottom(self) -> int:
-        """Where the grid ends."""
+        """The lower end of the grid."""
         return _TOP + _ROW_HEIGHT * len(self.bars)
 
     @property
     def description(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """The picture in words, for readers who do not see it."""
         return " ".join(bar.detail for bar in self.bars)
 
 
@@ -199,7 +199,7 @@ def chart_svg(run: BenchmarkRun, kernel: str) -> str:
 
 
 def make_chart(run: BenchmarkRun, kernel: str) -> BenchmarkChart:
-    """What is drawn: speed-ups when every workload has a reference, times otherwise."""
+    """Make the chart: speed-ups when every workload has a reference, times otherwise."""
     subtitle = ", ".join(part for part in (run.machine, run.software) if part)
     speedups = [timing.speedup for timing in run.timings if timing.speedup is not None]
     if len(speedups) == len(run.timings):

@@ -15,7 +15,7 @@ from kbuild.project.config.load import config_error
 from kbuild.project.config.model import General
 from kbuild.project.licences import licensed_parts
 from kbuild.project.matrix import arch_order
-from kbuild.project.variant import Variant
+from kbuild.project.variant import Variant, variant_named
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.publish.card.model import CardFacts, PublicApi, VariantFacts
 from kbuild.publish.card.public_api import find_package, read_public_api
@@ -99,7 +99,7 @@ def _variants(
 
 
 def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> VariantFacts:
-    variant = _parsed(folder.name)
+    variant = variant_named(folder.name)
     provenance = metadata.provenance
     source = provenance.kernel if provenance else None
     builder = provenance.builder.git if provenance else None
@@ -127,7 +127,7 @@ def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 
 def _portability(folder: Path, variant: Variant | None) -> str:
-    """What the check `manylinux` holds against the libraries; empty when it holds nothing."""
+    """The objection of the check `manylinux` against the libraries; empty without one."""
     output = Output(folder, variant)
     check = ManylinuxCheck()
     if variant is None or variant.is_noarch or not check.applies(output):
@@ -136,13 +136,6 @@ def _portability(folder: Path, variant: Variant | None) -> str:
     if next(worse, None) is None:
         return ""
     return f"it needs newer system libraries than {output.limits.manylinux} has"
-
-
-def _parsed(name: str) -> Variant | None:
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None
 
 
 def _needed(general: General, built: Sequence[Metadata]) -> tuple[str, ...]:

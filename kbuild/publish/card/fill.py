@@ -108,7 +108,7 @@ def _known_section(name: str, facts: CardFacts) -> str:
 
 
 def _add_notice(text: str, facts: CardFacts, newline: str) -> str:
-    """What readers must know is said below the title when the template has no place for it."""
+    """Put the notice below the title when the template has no place for it."""
     notice = section_text(_NOTICE, facts)
     if not notice or any(
         isinstance(part, CardBlock) and part.name == _NOTICE for part in split_blocks(text)
@@ -143,7 +143,7 @@ _CHART_MARK = b"<!-- made by kbuild -->"
 
 @dataclass(frozen=True)
 class WrittenCard:
-    """What became of a card."""
+    """The result of filling a card."""
 
     path: Path
     changed: bool

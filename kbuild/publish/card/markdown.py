@@ -34,7 +34,7 @@ class CardBlock:
 
     name: str
     digest: str
-    """Of what kbuild put there; empty when it did not fill the part yet."""
+    """Digest of kbuild's text; empty when the part was never filled."""
     content: str
 
     @property

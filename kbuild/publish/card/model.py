@@ -1,4 +1,4 @@
-"""What a card tells: facts that were read, never made up."""
+"""The facts of a card, which are read and never made up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VariantFacts:
     variant: Variant | None
     """None when the name says nothing."""
     archs: tuple[str, ...] = ()
-    """As `metadata.json` lists them."""
+    """Archs in `metadata.json`."""
     size: int | None = None
     """Bytes of all files; None when the variant is not built yet."""
     build: str = ""
@@ -33,7 +33,7 @@ class VariantFacts:
     by_dirty_builder: bool = False
     """True when the tool that built it was not what its own commit holds."""
     fault: str = ""
-    """Which check it fails, with the message; empty when none is known of."""
+    """Check that it fails, with the message; empty when none is known of."""
     overruled: tuple[tuple[str, str], ...] = ()
     """Checks that found errors which the author overruled, with reasons."""
     licensed: tuple[tuple[str, str], ...] = ()
@@ -56,7 +56,7 @@ class Timing:
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than the reference."""
+        """The reference's time over the kernel's."""
         if self.ratio is not None:
             return self.ratio
         return self.reference / self.time if self.reference is not None else None
@@ -88,7 +88,7 @@ class PublicFunction:
 
     name: str
     parameters: tuple[str, ...] | None = None
-    """As they stand in the signature, with its `/` and `*`; None without a definition."""
+    """Parameters of the signature, with its `/` and `*`; None without a definition."""
     required: tuple[str, ...] = ()
     """The arguments that a call must give: `x`, `n=n`."""
     returns: str = ""
@@ -145,7 +145,7 @@ class CardFacts:
     name: str
     version: int
     license: str
-    """As `build.toml` has it: an SPDX identifier or expression."""
+    """SPDX identifier or expression of `build.toml`."""
     branch: str = ""
     """The branch that it is published to, when that is not `v<version>`."""
     public_api: PublicApi = field(default_factory=PublicApi)

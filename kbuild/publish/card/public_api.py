@@ -80,7 +80,7 @@ class _PackageReader:
         self.modules: dict[ModulePath, _PackageModule | None] = {}
         self.public: dict[ModulePath, list[str]] = {}
         self.members: dict[tuple[ModulePath, str], _Target | None] = {}
-        """What was followed; nothing for what is being followed, so that circles end."""
+        """Targets that were followed; None for one in progress, so that circles end."""
 
     def public_api(self) -> PublicApi:
         """Everything that the package makes public, in the order in which it lists it."""
@@ -204,7 +204,7 @@ class _PackageReader:
         return target
 
     def _entry(self, path: ModulePath, name: str) -> PublicFunction | PublicClass | None:
-        """What the card tells of a public name; None for a module or a value."""
+        """The card's entry for a public name; None for a module or a value."""
         target = self._member(path, name)
         is_value = isinstance(target, ast.expr) and not isinstance(target, _CALLABLE)
         entry: PublicFunction | PublicClass | None = None
@@ -345,7 +345,7 @@ def _members(node: ast.ClassDef) -> dict[str, ast.stmt]:
 def _constructor(
     lineage: list[ast.ClassDef], members: dict[str, ast.stmt], name: str
 ) -> PublicFunction | None:
-    """How a class is called; None when a base outside the package decides."""
+    """The constructor's signature; None when a base outside the package decides it."""
     own = members.get("__init__") or members.get("__new__")
     if isinstance(own, Function):
         return function_of(own, name, skip=1)

@@ -35,10 +35,10 @@ _INPUT_GLOBS = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/
 
 @dataclass(frozen=True)
 class CardDestination:
-    """What a card has to say of the place where it will be shown."""
+    """Facts of a card about the place where it will be shown."""
 
     repo_id: str | None = None
-    """Where the kernel is published; as `build.toml` says when None."""
+    """Repository of the kernel; that of `build.toml` when None."""
     branch: str | None = None
     """The branch; as `build.toml` says when None."""
     faults: Mapping[str, str] | None = None

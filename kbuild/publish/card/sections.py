@@ -49,8 +49,8 @@ _GOOGLE_ENTRY = re.compile(
 )
 _NUMPY_ENTRY = re.compile(r"(?P<name>[\w.*, ]+?)(?: ?: ?(?P<kind>.+))?")
 _CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
-"""From a run of backticks to the next one of its length, in one line: a list or a quotation may
-begin in the next one."""
+"""Code between two runs of backticks of one length, in one line: a list or a quotation may begin in
+the next one."""
 _LIST_TITLES = {"Arguments", "Attributes", "Raises"}
 
 
@@ -212,7 +212,7 @@ def example_call(function: PublicFunction) -> str:
 
 
 def framework_text(variant: VariantFacts) -> str:
-    """Which Torch loads it: `2.13`, `2.11 or newer`, `any`."""
+    """The releases of Torch that load it: `2.13`, `2.11 or newer`, `any`."""
     parsed = variant.variant
     if parsed is None:
         return ""

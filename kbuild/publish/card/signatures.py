@@ -64,7 +64,7 @@ def _parameters(arguments: ast.arguments) -> Iterator[str]:
 
 
 def _required(arguments: ast.arguments) -> tuple[str, ...]:
-    """What a call must give: `x`, `n=n`."""
+    """The arguments that a call must give: `x`, `n=n`."""
     in_front = [*arguments.posonlyargs, *arguments.args]
     needed = in_front[: len(in_front) - len(arguments.defaults)]
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import BUILD, variants_of
-from kbuild.publish.hub.repository import HubClient, RemoteFile, Repo, read_upload_file
+from kbuild.publish.hub.repository import RemoteFile, Repo, read_upload_file
 from kbuild.system.temporary import temporary_folder
 from kbuild.system.untrusted import reason_of
 

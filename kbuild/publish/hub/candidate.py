@@ -23,7 +23,7 @@ from kbuild.pipeline.provenance.files import (
 from kbuild.plan.digest import differences, unaccounted
 from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project.licences import ACCEPT_VARIABLE, licensed_parts
-from kbuild.project.variant import Variant
+from kbuild.project.variant import variant_named
 from kbuild.publish.hub.layout import BUILD, is_leftover, variant_files
 from kbuild.publish.hub.preflight import UploadObstacle
 from kbuild.system.temporary import temporary_folder
@@ -64,7 +64,7 @@ class UploadCandidate:
     metadata: Metadata | None
     """None when it cannot be read."""
     reasons: tuple[UploadObstacle, ...] = ()
-    """Why it is not uploaded, whatever is allowed."""
+    """Reasons against an upload, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
     """Checks that it fails."""
 
@@ -110,9 +110,7 @@ def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, 
     """The errors that checks find; what is published promises to load everywhere."""
     allowed = {name: why for name, why in overruled.items() if can_be_overruled(name)}
     wanted = CheckSelection(slow=False, allowed=allowed)
-    output = Output(
-        folder, _parse_variant(folder.name), asked=CheckLimits(manylinux=DEFAULT_POLICY)
-    )
+    output = Output(folder, variant_named(folder.name), asked=CheckLimits(manylinux=DEFAULT_POLICY))
     findings = run_selected_checks(output, wanted.checks(), wanted).findings
     return tuple(finding for finding in findings if finding.severity == "error")
 
@@ -120,7 +118,7 @@ def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, 
 def upload_obstacles(
     candidates: Sequence[UploadCandidate], *, dirty: bool = False, noncompliant: bool = False
 ) -> tuple[UploadObstacle, ...]:
-    """Why these are not uploaded together, given what is allowed."""
+    """The obstacles to uploading these together, given what is allowed."""
     return tuple(_candidate_obstacles(candidates, dirty=dirty, noncompliant=noncompliant))
 
 
@@ -178,7 +176,7 @@ def unaccepted_licences(
 
 def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
     """The findings that no reason about the same files repeats: no option overrules a reason."""
-    known = {reason.words for reason in candidate.reasons}
+    known = {reason.message for reason in candidate.reasons}
     return (
         finding
         for finding in candidate.findings
@@ -205,10 +203,3 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
             f"`{sbom_path(folder).name}` is not the SBOM that the provenance names",
             _REBUILD_EVIDENCE,
         )
-
-
-def _parse_variant(name: str) -> Variant | None:
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None

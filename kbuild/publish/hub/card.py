@@ -66,7 +66,7 @@ _TEXT_KEYS = ("license", "library_name", "license_name", "license_link")
 
 
 def card_problems(text: str) -> tuple[str, ...]:
-    """Why the Hub cannot read a card's front matter; empty when it can.
+    """The reasons that the Hub cannot read a card's front matter; empty when it can.
 
     Raises:
         ToolchainError: `huggingface_hub` is not installed.

@@ -13,9 +13,9 @@ from kbuild.publish.hub.layout import README, UploadLayout, variant_of
 from kbuild.publish.hub.repository import RemoteFiles, UploadFile
 
 MAX_OPERATIONS = 1000
-"""Of one commit: what the Hub advises against exceeding, and the reference tool keeps to."""
+"""Operations of one commit: the Hub advises against more, and the reference tool keeps to it."""
 MAX_BYTES = 200 << 20
-"""Of the contents that may travel inside one commit rather than through LFS or Xet."""
+"""Bytes that may travel inside one commit rather than through LFS or Xet."""
 _ALWAYS_LARGE = 10 << 20
 """Bytes from which on a content never travels inside a commit."""
 _NO_VARIANT = ""
@@ -44,7 +44,7 @@ class BranchChanges:
 
 @dataclass(frozen=True)
 class CommitBatch:
-    """What goes into one commit."""
+    """The operations of one commit."""
 
     adds: tuple[UploadFile, ...]
     deletes: tuple[str, ...]
@@ -53,7 +53,7 @@ class CommitBatch:
 def branch_changes(
     entries: Iterable[UploadFile], stale: Iterable[str], tree: RemoteFiles
 ) -> BranchChanges:
-    """What has to be done to a branch whose files are `tree`."""
+    """The changes of a branch whose files are `tree`."""
     adds: list[UploadFile] = []
     unchanged: list[UploadFile] = []
     for entry in sorted(entries, key=lambda entry: entry.path):
@@ -63,7 +63,7 @@ def branch_changes(
 
 
 def version_changes(layout: UploadLayout, tree: RemoteFiles, *, is_new: bool) -> BranchChanges:
-    """What has to be done to the version branch.
+    """The changes of the version branch.
 
     A new one also gets the card, as it would inherit that from `main` once it is there.
     """
@@ -74,7 +74,7 @@ def version_changes(layout: UploadLayout, tree: RemoteFiles, *, is_new: bool) ->
 
 
 def card_changes(layout: UploadLayout, tree: RemoteFiles) -> BranchChanges:
-    """What has to be done to `main`."""
+    """The changes of `main`."""
     return branch_changes(layout.card, layout.stale_charts(tree), tree)
 
 
@@ -143,7 +143,7 @@ def _ordered_groups(groups: Mapping[str, CommitBatch]) -> Sequence[CommitBatch]:
 
 
 def _split_group(name: str, group: CommitBatch) -> Iterable[CommitBatch]:
-    """What belongs to no variant may be spread over commits, file by file."""
+    """Split files that belong to no variant over commits, one by one."""
     if name != _NO_VARIANT:
         return (group,)
     return (

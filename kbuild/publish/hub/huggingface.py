@@ -24,7 +24,6 @@ from kbuild.publish.hub.repository import (
     BusyError,
     Commit,
     ConflictError,
-    HubClient,
     NotFoundError,
     Refs,
     RemoteFile,
@@ -129,7 +128,7 @@ def _error_line(error: BaseException) -> str:
 
 
 _CONNECTIONS = 2
-"""How often a connection is tried before anything is asked."""
+"""Attempts at a connection before anything is asked."""
 _CONNECTION_S = 10.0
 """Seconds for each; with several addresses of a host, for each of them."""
 _PAUSE_S = 1.0
@@ -159,7 +158,7 @@ def open_hub(*, bars: bool = False) -> HubClient:
     utils: Any = import_module("huggingface_hub.utils")
     utils.logging.set_verbosity(logging.CRITICAL)
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
-    return HuggingFaceClient(HfApi(library_name="kbuild"))
+    return HubClient(HfApi(library_name="kbuild"))
 
 
 def require_listener(endpoint: str) -> None:
@@ -201,8 +200,8 @@ def _require_release(version: str) -> None:
         )
 
 
-class HuggingFaceClient:
-    """See `HubClient`."""
+class HubClient:
+    """The calls to a Hub. Every method raises the errors of `repository`, and nothing else."""
 
     def __init__(self, api: HfApi) -> None:
         self._api = api
@@ -212,11 +211,11 @@ class HuggingFaceClient:
 
     @property
     def address(self) -> str:
-        """See `HubClient.address`."""
+        """Address of its pages, without a slash at the end and without credentials."""
         return redacted(str(self._api.endpoint)).rstrip("/")
 
     def whoami(self) -> Account:
-        """See `HubClient.whoami`."""
+        """The account of the token."""
         from huggingface_hub import get_token
 
         if not (self._api.token or get_token()):
@@ -227,12 +226,12 @@ class HuggingFaceClient:
         return self._account
 
     def is_private(self, repo: Repo) -> bool:
-        """See `HubClient.is_private`."""
+        """True when others do not see the repository."""
         with _translated_errors(f"about {repo}"):
             return bool(self._api.repo_info(repo.id, repo_type=KERNEL).private)
 
     def refs(self, repo: Repo) -> Refs:
-        """See `HubClient.refs`."""
+        """The heads as they are now."""
         with _translated_errors(f"for the branches of {repo}"):
             refs = self._api.list_repo_refs(repo.id, repo_type=KERNEL, include_pull_requests=True)
             pulls = {
@@ -244,7 +243,7 @@ class HuggingFaceClient:
             )
 
     def tree(self, repo: Repo, commit: str) -> RemoteFiles:
-        """See `HubClient.tree`."""
+        """Every file of a commit; asked for only once."""
         if (repo, commit) not in self._trees:
             self._trees[repo, commit] = self._listed(repo, commit)
         return self._trees[repo, commit]
@@ -265,23 +264,23 @@ class HuggingFaceClient:
             }
 
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
-        """See `HubClient.read`."""
+        """The content of a file."""
         with _translated_errors(f"for `{path}` of {repo}"):
             file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=KERNEL)
             return Path(file).read_bytes()
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
-        """See `HubClient.create_repo`."""
+        """Make a repository; nothing happens when it exists."""
         with _translated_errors(f"to make {repo}"):
             self._api.create_repo(repo.id, repo_type=KERNEL, private=private or None, exist_ok=True)
 
     def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
-        """See `HubClient.create_branch`."""
+        """Make a branch that points at a commit; `ConflictError` when it exists."""
         with _translated_errors(f"to make the branch `{branch}` of {repo}"):
             self._api.create_branch(repo.id, branch=branch, revision=commit, repo_type=KERNEL)
 
     def delete_branch(self, repo: Repo, branch: str) -> None:
-        """See `HubClient.delete_branch`."""
+        """Remove a branch; nothing happens when there is none."""
         try:
             with _translated_errors(f"to remove the branch `{branch}` of {repo}"):
                 self._api.delete_branch(repo.id, branch=branch, repo_type=KERNEL)
@@ -289,7 +288,7 @@ class HuggingFaceClient:
             return
 
     def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
-        """See `HubClient.send`."""
+        """Bring the contents of large files to the Hub ahead of the commit; may be repeated."""
         operations = [self._operation(revision, entry) for entry in entries]
         with _translated_errors(f"to take the files of {repo}"):
             self._api.preupload_lfs_files(
@@ -312,7 +311,10 @@ class HuggingFaceClient:
         message: str,
         pull: bool = False,
     ) -> Commit:
-        """See `HubClient.commit`."""
+        """Commit on top of `parent`; `ConflictError` when the branch is elsewhere by now.
+
+        With `pull`, a pull request against the branch `revision` is opened instead.
+        """
         from huggingface_hub import CommitOperationDelete
 
         operations = [self._operation(revision, entry) for entry in adds]
@@ -355,7 +357,7 @@ def _path_of(entry: RepoFile) -> str:
 
 
 def account_of(answer: Mapping[str, Any]) -> Account:
-    """What `whoami` answers, as far as it matters here.
+    """The account that `whoami` names.
 
     Raises:
         DamagedFileError: it is of another form.

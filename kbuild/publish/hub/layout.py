@@ -1,4 +1,4 @@
-"""What goes where in a kernel's repository, and what is published there already.
+"""The places of files in a kernel's repository, and what is published there already.
 
 | branch | content |
 |---|---|
@@ -51,7 +51,7 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """By variant: its files, and those beside it."""
+    """Files of each variant, and those beside it."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()
@@ -59,7 +59,7 @@ class UploadLayout:
 
     @property
     def entries(self) -> tuple[UploadFile, ...]:
-        """What the version branch should hold, in path order."""
+        """The files that the version branch should hold, in path order."""
         files = [entry for entries in self.variants.values() for entry in entries]
         return tuple(sorted((*files, *(self.benchmarks or ())), key=lambda entry: entry.path))
 
@@ -76,7 +76,7 @@ class UploadLayout:
         return variant_of(path) in self.variants
 
     def stale(self, paths: Iterable[str], *, is_new: bool) -> tuple[str, ...]:
-        """Those of a branch's paths that have to go, in path order.
+        """The paths of a branch that have to go, in path order.
 
         Args:
             paths: of the branch.

@@ -1,4 +1,4 @@
-"""Before an upload: what the Hub has, what stands in the way, and what would change.
+"""The state of the Hub before an upload, the obstacles, and the changes that it would make.
 
 Nothing on the Hub is changed.
 """
@@ -18,6 +18,7 @@ from kbuild.publish.hub.changes import (
     split_into_commits,
     version_changes,
 )
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import (
     BUILD,
     UploadLayout,
@@ -29,7 +30,6 @@ from kbuild.publish.hub.layout import (
 from kbuild.publish.hub.repository import (
     MAIN,
     AccessDeniedError,
-    HubClient,
     NotFoundError,
     Refs,
     RemoteFiles,
@@ -44,17 +44,17 @@ class UploadObstacle:
     """One thing that is in the way."""
 
     subject: str
-    """What it is about: a variant, `token`, `repository`, `branch`, `card`, ..."""
-    words: str
+    """The variant, `token`, `repository`, `branch`, `card`, ... that stands in the way."""
+    message: str
     hint: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.subject}: {self.words}"
+        text = f"{self.subject}: {self.message}"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, Any]:
         """The reason as a JSON object."""
-        return {"subject": self.subject, "message": self.words, "hint": self.hint}
+        return {"subject": self.subject, "message": self.message, "hint": self.hint}
 
 
 class UploadRefusedError(HubError):
@@ -76,9 +76,9 @@ def _grouped(reasons: Sequence[UploadObstacle]) -> Iterator[UploadObstacle]:
     """One for those that say the same of several subjects."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
-        subjects.setdefault((reason.words, reason.hint), []).append(reason.subject)
-    for (words, hint), (first, *others) in subjects.items():
-        yield UploadObstacle(f"{first} and {len(others)} more" if others else first, words, hint)
+        subjects.setdefault((reason.message, reason.hint), []).append(reason.subject)
+    for (message, hint), (first, *others) in subjects.items():
+        yield UploadObstacle(f"{first} and {len(others)} more" if others else first, message, hint)
 
 
 def raise_for_obstacles(message: str, reasons: Sequence[UploadObstacle]) -> None:
@@ -97,22 +97,22 @@ def _indent(text: str) -> str:
 
 @dataclass(frozen=True)
 class RemoteState:
-    """What the Hub says before an upload."""
+    """The state of the Hub before an upload."""
 
     refs: Refs | None = None
     """None when there is no such repository."""
     tree: RemoteFiles = field(default_factory=dict)
-    """Of the branch; empty when there is none."""
+    """Files of the branch; empty when there is none."""
     main: RemoteFiles = field(default_factory=dict)
     reasons: tuple[UploadObstacle, ...] = ()
 
     @property
     def variants(self) -> frozenset[str]:
-        """Those that the branch has."""
+        """The variants of the branch."""
         return variants_of(self.tree)
 
     def has(self, branch: str) -> bool:
-        """Whether there is such a branch."""
+        """True when there is such a branch."""
         return self.refs is not None and branch in self.refs.branches
 
 
@@ -172,19 +172,19 @@ def _repository_obstacles(
         )
 
 
-def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
-    """Why a build may not fit on the disk, judged by what is published."""
-    needed = size_of_variants(standing.tree, standing.variants)
+def disk_space_obstacles(remote: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
+    """The obstacle that a build may not fit on the disk, by the size of what is published."""
+    needed = size_of_variants(remote.tree, remote.variants)
     free = shutil.disk_usage(folder).free
     if needed > free:
         message = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
         yield UploadObstacle("disk", message, f"make room where `{BUILD}/` is")
 
 
-def version_warnings(standing: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
-    """What is odd about the version, given those that are published."""
-    newest = max(versions_of(standing.refs or Refs()), default=version)
-    if newest > version and not standing.has(target.branch):
+def version_warnings(remote: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
+    """The warnings about a version, given those that are published."""
+    newest = max(versions_of(remote.refs or Refs()), default=version)
+    if newest > version and not remote.has(target.branch):
         yield f"{target.repo} has v{newest} already, and this makes `{target.branch}`"
 
 
@@ -194,7 +194,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """What happens to one branch."""
+    """The changes of one branch."""
 
     name: str
     is_new: bool
@@ -217,7 +217,7 @@ class BranchDifference:
 
 @dataclass(frozen=True)
 class UploadDifference:
-    """What happens to a repository."""
+    """The changes of a repository."""
 
     target: UploadTarget
     is_new: bool
@@ -236,16 +236,16 @@ class UploadDifference:
 
 def upload_difference(
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     layout: UploadLayout,
 ) -> UploadDifference:
-    """What an upload would do, given what the Hub has."""
-    is_new = not standing.has(target.branch)
-    start: RemoteFiles = standing.main if is_new else standing.tree
+    """The changes that an upload would make, given the Hub's state."""
+    is_new = not remote.has(target.branch)
+    start: RemoteFiles = remote.main if is_new else remote.tree
     version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))
-    card = BranchDifference(MAIN, standing.refs is None, card_changes(layout, standing.main))
+    card = BranchDifference(MAIN, remote.refs is None, card_changes(layout, remote.main))
     parts = (version, card) if layout.card else (version,)
-    return UploadDifference(target, standing.refs is None, parts)
+    return UploadDifference(target, remote.refs is None, parts)
 
 
 def difference_lines(difference: UploadDifference) -> Iterator[str]:

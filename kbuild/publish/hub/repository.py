@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from kbuild.system.errors import HubError
 
@@ -47,7 +47,7 @@ class RemoteFile:
     blob: str
     """git's id of the blob: of the content, or of the pointer where the content is in LFS."""
     sha256: str | None = None
-    """Of the content, in hex, where that is in LFS."""
+    """Digest of the content, in hex, where that is in LFS."""
 
 
 RemoteFiles: TypeAlias = Mapping[str, RemoteFile]
@@ -65,18 +65,18 @@ class Refs:
 
 @dataclass(frozen=True)
 class Account:
-    """Whom a token belongs to, and what it may do as far as the Hub tells."""
+    """The owner of a token, and the rights that the Hub reports."""
 
     name: str
     organisations: Mapping[str, str] = field(default_factory=dict)
     """Role by organisation: `admin`, `write`, `contributor`, `read`, or empty when not told."""
     writes: bool | None = None
-    """Whether the token may write at all; None when that is not told."""
+    """True when the token may write at all; None when the Hub does not say."""
     scopes: frozenset[str] | None = None
-    """Where a fine-grained token may write: users, organisations, repositories; else None."""
+    """Users, organisations and repositories that a fine-grained token may write to; else None."""
 
     def write_problem(self, repo: Repo) -> str:
-        """Why the token cannot write to a repository; empty when nothing speaks against it."""
+        """The reason that the token cannot write to a repository; empty without one."""
         if self.writes is False:
             return f"the token of {self.name} may only read"
         if repo.owner != self.name and repo.owner not in self.organisations:
@@ -96,7 +96,7 @@ class Commit:
     pull: int | None = None
     """Number of the pull request that was opened for it."""
     url: str = ""
-    """Of that pull request."""
+    """Address of that pull request."""
 
 
 _HASH_BLOCK = 1 << 20
@@ -113,9 +113,9 @@ class UploadFile:
     """The file, or its content."""
     size: int
     sha256: str
-    """In hex: what LFS names the content by."""
+    """Digest in hex: LFS's name of the content."""
     blob: str
-    """What git names the content by."""
+    """The name of the content in git."""
 
     def is_in(self, remote: RemoteFile | None) -> bool:
         """True when the repository's file has the same content."""
@@ -183,66 +183,15 @@ class AccessDeniedError(HubError):
     """There is no token, it is not valid, or it has no right to do this."""
 
 
-class HubClient(Protocol):
-    """What kbuild asks of a Hub. Every method raises the errors above, and nothing else."""
-
-    @property
-    def address(self) -> str:
-        """Of its pages, without a slash at the end and without credentials."""
-
-    def whoami(self) -> Account:
-        """Whom the token belongs to."""
-
-    def is_private(self, repo: Repo) -> bool:
-        """Whether others do not see the repository."""
-
-    def refs(self, repo: Repo) -> Refs:
-        """The heads as they are now."""
-
-    def tree(self, repo: Repo, commit: str) -> RemoteFiles:
-        """Every file of a commit; asked for only once."""
-
-    def read(self, repo: Repo, commit: str, path: str) -> bytes:
-        """The content of a file."""
-
-    def create_repo(self, repo: Repo, *, private: bool) -> None:
-        """Make a repository; nothing happens when it exists."""
-
-    def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
-        """Make a branch that points at a commit; `ConflictError` when it exists."""
-
-    def delete_branch(self, repo: Repo, branch: str) -> None:
-        """Remove a branch; nothing happens when there is none."""
-
-    def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
-        """Bring the contents of large files to the Hub ahead of the commit; may be repeated."""
-
-    def commit(
-        self,
-        repo: Repo,
-        revision: str,
-        adds: Sequence[UploadFile],
-        deletes: Sequence[str],
-        *,
-        parent: str,
-        message: str,
-        pull: bool = False,
-    ) -> Commit:
-        """Commit on top of `parent`; `ConflictError` when the branch is elsewhere by now.
-
-        With `pull`, a pull request against the branch `revision` is opened instead.
-        """
-
-
 T = TypeVar("T")
 
 
 @dataclass
 class RetryPolicy:
-    """How long, and how often, a call is tried again."""
+    """The limits on repeating a call."""
 
     tries: int = 8
-    """How often in a row something may fail."""
+    """Failures in a row before it is given up."""
     first: float = 1.0
     """Seconds before the second try; doubled each time, and up to as much again by chance."""
     longest: float = 320.0

@@ -21,13 +21,13 @@ from kbuild.publish.hub.changes import (
     split_into_commits,
     version_changes,
 )
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import UploadLayout
 from kbuild.publish.hub.repository import (
     MAIN,
     BusyError,
     Commit,
     ConflictError,
-    HubClient,
     NotFoundError,
     Refs,
     RemoteFiles,
@@ -42,14 +42,14 @@ _STAGING = "kbuild-upload-"
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """Where to."""
+    """The destination of an upload."""
 
     repo: Repo
     branch: str
     private: bool = False
-    """Whether a repository that does not exist yet is made private."""
+    """True to make a repository that does not exist yet private."""
     pull: bool = False
-    """Whether pull requests are opened instead of changing the branches."""
+    """True to open pull requests instead of changing the branches."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PullRequest:
     url: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the reference tool writes it."""
+        """The result in the form of the reference tool."""
         return {"branch": self.branch, "url": self.url}
 
 
@@ -82,24 +82,24 @@ class UploadRun:
 
     @property
     def repo(self) -> Repo:
-        """Where to."""
+        """The repository."""
         return self.target.repo
 
 
 @dataclass(frozen=True)
 class UploadResult:
-    """How an upload ended."""
+    """The outcome of an upload."""
 
     status: UploadStatus
     target: UploadTarget
     address: str
-    """Of the Hub."""
+    """Address of the Hub."""
     commits: int = 0
     proposals: tuple[PullRequest, ...] = ()
 
     @property
     def url(self) -> str | None:
-        """Of what was uploaded; None when nothing was."""
+        """Address of the uploaded files; None when nothing was uploaded."""
         if self.status == "no_changes":
             return None
         if self.proposals:
@@ -240,7 +240,7 @@ def _find_begun(
 
 
 ExpectedHashes = dict[str, frozenset[str]]
-"""By path, the hashes of which a file must have one."""
+"""Hashes by path, of which a file must have one."""
 
 
 def _hashes_after(before: RemoteFiles, parts: Sequence[CommitBatch]) -> ExpectedHashes:
@@ -262,7 +262,7 @@ def _has_hashes(tree: RemoteFiles, state: ExpectedHashes) -> bool:
 
 
 _MAX_CONFLICTS = 12
-"""How often in a row others may come first before somebody should look."""
+"""Conflicts in a row before a person should look."""
 
 
 def upload(job: UploadRun) -> UploadResult:
@@ -330,7 +330,7 @@ class _VersionBranch:
         now = read_tree(job, head) if head else {}
         self.before = now if self.before is None else self.before
         if head is None:
-            return self._found(refs)
+            return self._make_branch(refs)
         changed = conflicting_paths(self.job.layout, self.before or {}, now)
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -348,7 +348,7 @@ class _VersionBranch:
         commit_all(job, branch, head, wanted)
         return False
 
-    def _found(self, refs: Refs) -> bool:
+    def _make_branch(self, refs: Refs) -> bool:
         """Make the branch, complete from its first moment on."""
         job, branch = self.job, self.job.target.branch
         if job.target.pull:

@@ -36,7 +36,7 @@ OFFLINE = "--offline takes the keys of the last time, or those that came with th
 
 @dataclass(frozen=True)
 class SigstoreInstance:
-    """How an instance is named on the command line."""
+    """Names of an instance on the command line."""
 
     trust_config: Path | None = None
     """File with a client's trust configuration; the public instance when None."""

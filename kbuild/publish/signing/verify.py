@@ -38,17 +38,17 @@ _ISSUER, _OLD_ISSUER = "1.3.6.1.4.1.57264.1.8", "1.3.6.1.4.1.57264.1.1"
 
 @dataclass(frozen=True)
 class ExpectedSigner:
-    """What the certificate must say."""
+    """The identity that the certificate must have."""
 
     identity: str | None = None
     """An e-mail address, or the address of a CI's workflow."""
     issuer: str | None = None
-    """Who vouched for the identity."""
+    """Authority that vouched for the identity."""
     repository: str | None = None
     """`OWNER/NAME` on GitHub, whose workflows signed."""
 
     def policy(self) -> Any:
-        """For sigstore's verifier; the same checks as the `kernels` client makes."""
+        """The policy for sigstore's verifier; the same checks as the `kernels` client makes."""
         from sigstore.verify import policy
 
         wanted: list[Any] = []
@@ -63,7 +63,7 @@ class ExpectedSigner:
         return policy.AllOf(wanted)
 
     def __str__(self) -> str:
-        """For sentences: `a@b.example (issuer)`."""
+        """The signer in a sentence: `a@b.example (issuer)`."""
         parts = [self.identity or "", f"a workflow of {self.repository}" if self.repository else ""]
         named = " in ".join(part for part in parts if part)
         return f"{named} ({self.issuer})" if self.issuer else named
@@ -82,13 +82,13 @@ class CertificateRecorder:
 
 @dataclass(frozen=True)
 class CertificateSigner:
-    """Whom a certificate names."""
+    """The signer that a certificate names."""
 
     identity: str
     issuer: str
 
     def __str__(self) -> str:
-        """For sentences."""
+        """The signer in a sentence."""
         return f"{self.identity} ({self.issuer})"
 
 
@@ -113,19 +113,19 @@ ProvenanceState = Literal["none", "unsigned", "signed"]
 
 
 class _VerificationError(Exception):
-    """Why something does not count, as a sentence."""
+    """The reason that something does not count, as a sentence."""
 
 
 @dataclass(frozen=True)
 class SignatureVerdict:
-    """What became of one variant."""
+    """The outcome for one variant."""
 
     variant: str
     problems: tuple[str, ...]
     """Sentences; empty when everything is good."""
     signer: CertificateSigner | None = None
     provenance: ProvenanceState = "none"
-    """Whether there is a statement beside it, and whether that is signed."""
+    """The state of the statement beside it."""
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as a JSON object."""
@@ -141,7 +141,7 @@ class SignatureVerdict:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whose word counts."""
+    """The signers that count."""
 
     verifier: Verifier
     expected: ExpectedSigner
@@ -169,7 +169,7 @@ class Verification:
         return self._signer(check, METADATA_FILE)
 
     def _signer(self, check: Callable[[CertificateRecorder], None], name: str) -> CertificateSigner:
-        """Who signed, once the signature is good and by whom it should be."""
+        """The signer, once the signature is good and by the right one."""
         from sigstore.errors import Error, VerificationError
 
         noted = CertificateRecorder()
@@ -219,7 +219,7 @@ def _provenance_state(statement: Path) -> ProvenanceState:
 
 
 def _content_problems(folder: Path) -> tuple[str, ...]:
-    """What the signed metadata and the files disagree about."""
+    """The differences between the signed metadata and the files."""
     try:
         metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:

@@ -38,12 +38,12 @@ class HeaderDownload:
 
     pin: PinnedLibrary
     way: str
-    """For the list of what was tried."""
+    """Name in the list of what was tried."""
     origin: str
     digest: str
-    """What is known of the content beforehand, and so before it is fetched."""
+    """A digest that is known before the content is fetched."""
     inputs: Mapping[str, Any]
-    """What determines the content."""
+    """Everything that determines the content."""
     make: MakeEntry
 
     @property
@@ -52,12 +52,12 @@ class HeaderDownload:
         return Recipe(f"source-{self.pin.name}", self.pin.version, self.inputs)
 
     def expected(self, store: Store) -> DependencyHeaders:
-        """What would be used, were it fetched."""
+        """The headers that a download would give."""
         root = store.place(self.recipe).root
         return dependency_headers(self.pin, root, self.origin, self.digest)
 
     def installed(self, store: Store) -> DependencyHeaders | None:
-        """What was fetched earlier."""
+        """The headers of an earlier download; None without one."""
         entry = store.find(self.recipe)
         return None if entry is None else self._source(entry.touch())
 

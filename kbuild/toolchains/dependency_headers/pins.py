@@ -21,7 +21,7 @@ from kbuild.toolchains.wheels.lock import LockedWheel
 
 @dataclass(frozen=True)
 class SourceTreeMarkers:
-    """How a source tree is recognised."""
+    """Files by which a source tree is recognised."""
 
     files: tuple[str, ...]
     version_file: str | None = None
@@ -49,12 +49,12 @@ class PinnedLibrary:
 
     @property
     def name(self) -> str:
-        """As `depends` writes it."""
+        """The name in `depends`."""
         return self.library.name
 
     @property
     def title(self) -> str:
-        """For people: `CUTLASS 3.8.0`."""
+        """The name for users: `CUTLASS 3.8.0`."""
         return f"{self.library.title} {self.version}"
 
     @property
@@ -64,7 +64,7 @@ class PinnedLibrary:
 
 
 def pin_of(name: str, compiler: Version | None = None) -> PinnedLibrary:
-    """What `depends` means by a name.
+    """The library that a name in `depends` means.
 
     Args:
         name: such as `cutlass_3_9`.
@@ -128,13 +128,13 @@ class DependencyHeaders:
     """The headers of one dependency that a build uses."""
 
     name: str
-    """As `depends` writes it."""
+    """Name in `depends`."""
     version: str
     include_dirs: tuple[Path, ...]
     origin: str
-    """Where the headers came from, with what identifies them, in words."""
+    """Origin of the headers, with what identifies them, as text."""
     digest: str
-    """Of the content: of the wheel, the commit, or the files; empty before a clone is made."""
+    """Digest of the wheel, the commit, or the files; empty before a clone is made."""
 
     @property
     def fact(self) -> str:
@@ -151,7 +151,7 @@ def dependency_headers(
 
 
 def tree_mismatch(pin: PinnedLibrary, root: Path) -> str | None:
-    """Why a folder is not the tree that was asked for; None when it is."""
+    """The reason that a folder is not the tree that was asked for; None when it is."""
     if not root.is_dir():
         return "is a file" if root.exists() else "does not exist"
     missing = [

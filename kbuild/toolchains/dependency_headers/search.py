@@ -1,4 +1,4 @@
-"""Finds the headers that a build uses, and adds them to a toolchain.
+"""Finds the headers that a build uses.
 
 In this order: a folder named on the command line, one named in the environment, kbuild's store, a
 wheel that holds exactly the release, a clone of the release's tag.
@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.plan.plan import Requirements, ToolchainSummary
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.store import Store, open_store
 from kbuild.system.version import Version
-from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.dependency_headers.fetch import (
     PACKAGE_INDEX,
     HeaderDownload,
@@ -115,23 +113,25 @@ class HeaderResolver:
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     pin_of: PinLookup = pin_of
-    """What is known of a dependency."""
+    """Finds the library of a name in `depends`."""
     _here: dict[str, DependencyHeaders | dict[str, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fetched: dict[str, DependencyHeaders | ToolchainError] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
-        """Where fetched headers are kept."""
+        """The store of fetched headers."""
         return open_store(self.cache)
 
     @property
     def commits(self) -> TagCommits:
-        """What the tags of git repositories were."""
+        """The commits that tags of git repositories named."""
         return TagCommits(self.cache / "commits", self.store)
 
-    def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
-        """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
+    def unsupported_reason(
+        self, names: Iterable[str], compiler: Version | None = None
+    ) -> str | None:
+        """The reason that headers cannot be had; None when they are here or can be tried.
 
         Asks no network.
 
@@ -153,7 +153,7 @@ class HeaderResolver:
     def expected(
         self, names: Iterable[str], compiler: Version | None = None
     ) -> tuple[DependencyHeaders, ...]:
-        """What a build would use, as far as it is known without fetching anything.
+        """The headers that a build would use, as far as is known without fetching anything.
 
         Raises:
             ToolchainError: there is no way to any of the headers.
@@ -236,61 +236,6 @@ class HeaderResolver:
         return {name: way for name, way in self._ways(pin).items() if isinstance(way, str)}
 
 
-@dataclass(frozen=True)
-class ToolchainsWithHeaders(ToolchainSource):
-    """The compilers of `inner`; the headers of `headers`."""
-
-    inner: ToolchainSource
-    headers: HeaderResolver
-
-    name = "headers"
-
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
-        names, compiler = requires.libraries, _compiler_release(requires)
-        return self.inner.refuses(_compilers_only(requires)) or (
-            self.headers.refuses(names, compiler) if names else None
-        )
-
-    def preview(self, requires: Requirements) -> ToolchainSummary:
-        """See `ToolchainSource.preview`; without a fingerprint where there are headers."""
-        summary = self.inner.preview(_compilers_only(requires))
-        if not requires.libraries:
-            return summary
-        headers = self.headers.expected(requires.libraries, _compiler_release(requires))
-        return replace(
-            summary, versions=(*summary.versions, *header_versions(headers)), fingerprint=""
-        )
-
-    def compiler(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.compiler`."""
-        return self.inner.compiler(_compilers_only(requires))
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        """See `ToolchainSource.provision`."""
-        toolchain = self.inner.provision(_compilers_only(requires))
-        if not requires.libraries:
-            return toolchain
-        headers = self.headers.resolve(requires.libraries, _compiler_release(requires))
-        return replace(
-            toolchain,
-            cache=(
-                *toolchain.cache,
-                *((source.fact, ";".join(map(str, source.include_dirs))) for source in headers),
-            ),
-            headers=header_versions(headers),
-            store=toolchain.store or self.headers.store.root,
-        )
-
-
 def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
-    """For the record and the fingerprint: release, and where it came from."""
+    """The releases and origins, for the record and the fingerprint."""
     return tuple((source.name, f"{source.version} ({source.origin})") for source in headers)
-
-
-def _compilers_only(requires: Requirements) -> Requirements:
-    return replace(requires, libraries=())
-
-
-def _compiler_release(requires: Requirements) -> Version | None:
-    return Version.parse(requires.toolkit) if requires.toolkit else None

@@ -1,4 +1,4 @@
-"""What a host compiler links with: its C library's release, and its libraries' static parts."""
+"""Facts about a host compiler: its C library's release, and its libraries' static parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MACROS = ("__GLIBC__", "__GLIBC_MINOR__", "__x86_64__", "__aarch64__", "__VERSI
 _STATIC_LIBRARY = "libstdc++.a"
 _GNU_AS = re.compile(r"GNU assembler.*?(\d+\.\d+)")
 OLDEST_ASSEMBLER = Version((2, 35))
-"""From then on GNU as can give a symbol a version and no other name (`.symver`, `remove`)."""
+"""First GNU as that can give a symbol a version and no other name (`.symver`, `remove`)."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int
 
 @dataclass(frozen=True)
 class LinkRequirements:
-    """What a link environment is made with, as far as it is here."""
+    """The inputs of a link environment, as far as they are on this machine."""
 
     glibc: tuple[int, int] | None
-    """As `glibc_release` says."""
+    """The release, see `glibc_release`."""
     gcc: str
     """Major release of the GCC whose C++ library is used; empty when nobody knows."""
     libstdcxx: Path | None
@@ -147,7 +147,7 @@ def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[s
 
 
 def _file(name: str, cxx: Path, runner: Runner) -> Path | None:
-    """Where the compiler has a library; it answers with the bare name when it has none."""
+    """The compiler's path of a library; the bare name when it has none."""
     done = runner.run((str(cxx), f"-print-file-name={name}"))
     path = Path(done.output.strip())
     return path.resolve() if done.ok and path.is_absolute() and path.is_file() else None

@@ -3,14 +3,22 @@
 It holds stubs of the policy's libraries and one static library with what they lack: functions that
 newer headers and a newer libstdc++ need (`compat/`), and the newer part of the host's libstdc++.
 libstdc++ itself stays dynamic, so exceptions cross into Torch.
+
+Red Hat's toolsets ship that newer part as `libstdc++_nonshared.a`; here it is made from the host's
+`libstdc++.a`. In every member, a symbol that the policy's libraries export becomes undefined, so
+that there is one copy of it in a process: locale ids, `std::cout`, the empty string and type
+information must not exist twice. Members that then define nothing are left out.
+
+Formats: ar(5) as GNU writes it; System V ABI, ELF-64 object files, symbol table.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shlex
+import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,8 +29,8 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.store import Recipe, open_store
 from kbuild.system.temporary import environment_with_tmpdir
+from kbuild.system.untrusted import reading
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.archive import newer_members, undefine_symbols, write_archive
 from kbuild.toolchains.manylinux.compiler import (
     LinkedCompiler,
     glibc_release,
@@ -38,14 +46,127 @@ from kbuild.toolchains.manylinux.stubs import (
     symbols_file,
 )
 
+_MAGIC = b"!<arch>\n"
+_HEADER = 60
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMTAB, _UNDEFINED, _GLOBAL, _TLS = 2, 0, 1 << 4, 6
+_MADE_BY_THE_COMPILER = "DW.ref."
+
+
+@dataclass(frozen=True)
+class ArchiveMember:
+    """An object file of an archive."""
+
+    name: str
+    data: bytes
+    defines: tuple[str, ...]
+    """Its global symbols."""
+
+
+def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[ArchiveMember]:
+    """The members of `archive` that define what is not provided, without what is.
+
+    Raises:
+        ToolchainError: the archive is of a kind that cannot be taken apart.
+        DamagedFileError: it, or an object in it, is damaged.
+    """
+    with reading("libstdc++.a", "the compiler's library"):
+        for name, data in _members(archive):
+            member = undefine_symbols(name, data, provided)
+            if any(not symbol.startswith(_MADE_BY_THE_COMPILER) for symbol in member.defines):
+                yield member
+
+
+def undefine_symbols(name: str, data: bytes, provided: Collection[str]) -> ArchiveMember:
+    """The object file with the provided symbols undefined."""
+    changed, defines = bytearray(data), []
+    for offset, symbol in _globals(data):
+        _, info, _, section, _, _ = _SYMBOL.unpack_from(data, offset)
+        if section == _UNDEFINED:
+            continue
+        if symbol not in provided:
+            defines.append(symbol)
+            continue
+        (own_name,) = struct.unpack_from("<I", data, offset)
+        kind = info & 0xF if info & 0xF == _TLS else 0
+        _SYMBOL.pack_into(changed, offset, own_name, _GLOBAL | kind, 0, _UNDEFINED, 0, 0)
+    return ArchiveMember(name, bytes(changed), tuple(defines))
+
+
+def _globals(data: bytes) -> Iterator[tuple[int, str]]:
+    """Offset and name of each global symbol's entry."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        return
+    (start,) = struct.unpack_from("<Q", data, 0x28)
+    (count,) = struct.unpack_from("<H", data, 0x3C)
+    if count == 0:
+        (count,) = struct.unpack_from("<Q", data, start + 0x20)  # more than 65279 sections
+    sections = [_SECTION.unpack_from(data, start + i * _SECTION.size) for i in range(count)]
+    for _, kind, _, _, offset, size, link, first, _, _ in sections:
+        if kind == _SYMTAB:
+            names = sections[link][4]
+            for place in range(offset + first * _SYMBOL.size, offset + size, _SYMBOL.size):
+                begin = names + struct.unpack_from("<I", data, place)[0]
+                yield place, data[begin : data.index(b"\0", begin)].decode("latin-1")
+
+
+def _members(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    if not archive.startswith(_MAGIC):
+        raise ToolchainError("the compiler's libstdc++.a is not a plain archive")
+    offset, names = len(_MAGIC), b""
+    while offset + _HEADER <= len(archive):
+        header = archive[offset : offset + _HEADER]
+        name, size = header[:16].rstrip(), int(header[48:58])
+        if size < 0:
+            raise ValueError("a member has no size")
+        data = archive[offset + _HEADER : offset + _HEADER + size]
+        offset += _HEADER + size + size % 2
+        if name == b"//":
+            names = data
+        elif name not in (b"/", b"/SYM64/"):
+            yield _member_name(name, names), data
+
+
+def _member_name(name: bytes, names: bytes) -> str:
+    if name.startswith(b"/"):
+        begin = int(name[1:])
+        name = names[begin : names.index(b"\n", begin)]
+    return name.decode().rstrip("/")
+
+
+def write_archive(members: Iterable[ArchiveMember]) -> bytes:
+    """An archive with an index, the same bytes for the same members."""
+    listed = [member for member in members if member.defines]
+    symbols = b"".join(f"{s}\0".encode("latin-1") for m in listed for s in m.defines)
+    count = sum(len(member.defines) for member in listed)
+    names = b"".join(f"{member.name}/\n".encode() for member in listed)
+    at = len(_MAGIC) + 2 * _HEADER + _even(4 + 4 * count + len(symbols)) + _even(len(names))
+    index, body, name_at = bytearray(struct.pack(">I", count)), bytearray(), 0
+    for member in listed:
+        index += struct.pack(">I", at + len(body)) * len(member.defines)
+        body += _entry(f"/{name_at}", member.data)
+        name_at += len(member.name) + 2
+    return _MAGIC + _entry("/", bytes(index) + symbols) + _entry("//", names) + bytes(body)
+
+
+def _entry(name: str, data: bytes) -> bytes:
+    head = f"{name:<16}{0:<12}{0:<6}{0:<6}{'644':<8}{len(data):<10}`\n".encode()
+    return head + data + b"\n" * (len(data) % 2)
+
+
+def _even(size: int) -> int:
+    return size + size % 2
+
+
 COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
-_CODE = ("archive.py", "environment.py", "stubs.py")
+_CODE = ("environment.py", "stubs.py")
 SYSTEM_LIBRARIES = (
     "-Wl,--push-state,--as-needed -lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc "
     "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
 )
-"""What a link takes from the environment; libgomp and libatomic stay the compiler's."""
+"""Flags of a link with the environment; libgomp and libatomic stay the compiler's."""
 # CMake's own rule, with `options` and `system` added; the first folder with a library is its.
 _RULE = (
     "<CMAKE_CXX_COMPILER> {options} <CMAKE_SHARED_LIBRARY_CXX_FLAGS> <LANGUAGE_COMPILE_FLAGS> "
@@ -64,7 +185,7 @@ class LinkEnvironment:
 
     @property
     def options(self) -> str:
-        """For the link line of a g++ or clang++ driver, before other `-L`, as a shell reads it.
+        """The options for the link line of g++ or clang++, before other `-L`, quoted for a shell.
 
         A member of the archive brings more functions than are asked for; unused ones are dropped.
         """
@@ -83,7 +204,7 @@ class LinkEnvironment:
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
-        """For the record of the toolchain."""
+        """The versions for the record of the toolchain."""
         return (("manylinux", self.policy),)
 
 
@@ -117,7 +238,7 @@ def link_environment(
 
 @lru_cache(maxsize=4)
 def _own_digest(policy: str, cpu: str) -> str:
-    """Of everything in this package that an environment is made from."""
+    """A digest of everything in this package that an environment is made from."""
     code = [Path(__file__).with_name(name) for name in _CODE]
     files = [symbols_file(policy, cpu), *code, *sorted(_SOURCES.glob("*.cpp"))]
     digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
@@ -156,14 +277,14 @@ class _LinkEnvironmentMaker:
 
 @dataclass(frozen=True)
 class ManylinuxLinking:
-    """What a toolchain adds for the sake of older systems."""
+    """Linker settings of a toolchain for the sake of older systems."""
 
     promised: bool = False
     """True when a result that breaks the policy is kbuild's fault or the project's."""
     cache_entries: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    """Why it is not promised, where that is a pity."""
+    """Remarks on why it is not promised, where that is a pity."""
 
 
 def manylinux_linking(

@@ -56,7 +56,7 @@ class VersionedSymbol:
 
 @dataclass(frozen=True)
 class PolicyInterface:
-    """What the policy's system offers to programs of one CPU."""
+    """The symbols that the policy's system offers to programs of one CPU."""
 
     policy: str
     cpu: str
@@ -74,7 +74,7 @@ class PolicyInterface:
 
 
 def symbols_file(policy: str, cpu: str) -> Path:
-    """Where the lists of one policy and CPU are kept."""
+    """The lists of one policy and CPU."""
     return Path(__file__).with_name("data") / f"{policy}-{cpu}.json.gz"
 
 
@@ -116,7 +116,10 @@ _STACK_NOTE = '\t.section .note.GNU-stack,"",@progbits\n'
 
 def assembly(symbols: Sequence[VersionedSymbol]) -> str:
     """Assembler source that exports the symbols; the newest version of a name is its default."""
-    newest = {symbol.name: symbol.version for symbol in sorted(symbols, key=_by_version)}
+    newest = {
+        symbol.name: symbol.version
+        for symbol in sorted(symbols, key=lambda symbol: _version_key(symbol.version))
+    }
     lines = [
         line
         for number, symbol in enumerate(symbols)
@@ -139,10 +142,6 @@ def version_script(symbols: Iterable[VersionedSymbol]) -> str:
     """The linker's list of versions, oldest first; the assembly says which symbol has which."""
     versions = sorted({symbol.version for symbol in symbols}, key=_version_key)
     return "".join(f"{version} {{ }};\n" for version in versions)
-
-
-def _by_version(symbol: VersionedSymbol) -> tuple[str, tuple[int, ...]]:
-    return _version_key(symbol.version)
 
 
 def _version_key(version: str) -> tuple[str, tuple[int, ...]]:

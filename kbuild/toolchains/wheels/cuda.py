@@ -70,7 +70,7 @@ _THREADS = 4
 
 
 def unsupported_release_reason(release: str) -> str | None:
-    """Why no wheels make that CUDA release, whatever is pinned."""
+    """The reason that no wheels make that CUDA release, whatever is pinned."""
     if Version.parse(release).major >= FIRST_CUDA_MAJOR:
         return None
     return f"the wheels of CUDA {release} have no nvcc; install that toolkit and set CUDA_HOME"
@@ -98,7 +98,10 @@ class CudaMaker:
         """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
         downloads = (current_downloads(),)
         with ThreadPoolExecutor(_THREADS, "fetch", set_downloads, downloads) as pool:
-            programs = pool.map(lambda wheel: self._program(wheel, root), self.locked.programs)
+            programs = pool.map(
+                lambda wheel: self.fetcher.unpack((wheel,), root, _path_in_prefix),
+                self.locked.programs,
+            )
             libraries = pool.map(lambda wheel: self._library(wheel, root), self.locked.libraries)
             sources = [*programs]
             sonames = []
@@ -116,9 +119,6 @@ class CudaMaker:
             create_linker_name(library)
         self._stub_libraries(root, sonames)
         return {"sources": [source.to_json() for source in sources]}
-
-    def _program(self, wheel: LockedWheel, root: Path) -> FetchedWheel:
-        return self.fetcher.unpack((wheel,), root, _path_in_prefix)
 
     def _library(self, wheel: LockedWheel, root: Path) -> tuple[FetchedWheel, list[str]]:
         seen: list[str] = []

@@ -24,23 +24,23 @@ from kbuild.toolchains.wheels.wheel_file import MemberDestination, record_digest
 
 @dataclass(frozen=True)
 class WheelTree:
-    """What becomes of the wheels of one distribution."""
+    """The wheels of one distribution, and the files that are taken from them."""
 
     kind: str
     """See `Recipe`."""
     layout: int
     """Counts changes of what is made of the same wheel."""
     place: MemberDestination
-    """Which members are kept."""
+    """Chooses the members that are kept."""
     complete: Callable[[Path, LinkStubMaker], Mapping[str, Any]]
     """Adds what no wheel has to the unpacked members; gives what there is to say of that."""
 
     def recipes(self, locked: LockedRelease) -> tuple[Recipe, ...]:
-        """What an installed entry may have been made from: any of the wheels."""
+        """The recipes that an installed entry may have: one for each wheel."""
         return tuple(self.recipe(locked.version, wheel) for wheel in locked.wheels)
 
     def recipe(self, version: str, wheel: LockedWheel) -> Recipe:
-        """What is made of one wheel."""
+        """The recipe for one wheel."""
         return Recipe(self.kind, version, {"layout": self.layout, "wheel": wheel.sha256})
 
 
@@ -99,13 +99,13 @@ TORCH_LINK_FOLDER = "link"
 
 
 def torch_include_folders(root: Path) -> tuple[Path, ...]:
-    """As `torch.utils.cpp_extension.include_paths` has them."""
+    """The folders of `torch.utils.cpp_extension.include_paths`."""
     include = root / "torch" / "include"
     return include, include / "torch" / "csrc" / "api" / "include"
 
 
 def torch_destination(name: str) -> str | None:
-    """Which members of a Torch wheel are kept; see `MemberDestination`."""
+    """The place of a member of a Torch wheel; see `MemberDestination`."""
     return name if _TORCH_MEMBERS.fullmatch(name) else None
 
 
@@ -130,12 +130,12 @@ _TVM_FFI_FUNCTION = re.compile(r"TVMFFI[A-Z]\w*")
 
 
 def tvm_ffi_destination(name: str) -> str | None:
-    """Which members of the wheel are kept; see `MemberDestination`."""
+    """The place of a member of the wheel; see `MemberDestination`."""
     return name if _TVM_FFI_MEMBERS.fullmatch(name) else None
 
 
 def tvm_ffi_functions(include: Path) -> Iterator[str]:
-    """What the headers declare of the C interface."""
+    """The functions of the C interface that the headers declare."""
     return filter(_TVM_FFI_FUNCTION.fullmatch, declared_functions(sorted(include.rglob("*_api.h"))))
 
 

@@ -15,7 +15,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
 from kbuild.system.store import MakeEntry, Recipe, Store, StoreEntry
-from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI, WheelTree, WheelTreeMaker
@@ -50,7 +50,7 @@ class WheelInstaller:
             yield WheelFetcher(index)
 
     def install(self, name: str) -> StoreEntry:
-        """What a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1` stands for.
+        """Install the release of a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1`.
 
         Raises:
             ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.
@@ -97,7 +97,7 @@ class WheelInstaller:
             raise _unpinned("Torch", release, self.lock.torch)
         whole, for_cpu = locked.split()
         usable = (whole,) if for_device else (whole, for_cpu)
-        there = next((entry for kind in usable if (entry := self._found(TORCH, kind))), None)
+        there = next((entry for kind in usable if (entry := self._find(TORCH, kind))), None)
         if there is not None:
             return there.touch()
         what = f"Torch {locked.version}"
@@ -106,8 +106,8 @@ class WheelInstaller:
             if not has_whole and fetcher.index.has_any(for_cpu.wheels):
                 if for_device:
                     raise _no_device_headers(whole, for_cpu)
-                return self._made(TORCH, for_cpu, fetcher)
-            return self._made(TORCH, whole, fetcher)
+                return self._install_tree(TORCH, for_cpu, fetcher)
+            return self._install_tree(TORCH, whole, fetcher)
 
     def tvm_ffi(self, release: str) -> StoreEntry:
         """The headers and the link stub of TVM-FFI `0.1`.
@@ -118,12 +118,12 @@ class WheelInstaller:
         locked = self.lock.tvm_ffi.get(release)
         if locked is None:
             raise _unpinned("TVM-FFI", release, self.lock.tvm_ffi)
-        there = self._found(TVM_FFI, locked)
+        there = self._find(TVM_FFI, locked)
         if there is not None:
             return there.touch()
         what = f"TVM-FFI {locked.version}"
         with naming_missing(what, locked.wheels[:1]), self.fetcher() as fetcher:
-            return self._made(TVM_FFI, locked, fetcher)
+            return self._install_tree(TVM_FFI, locked, fetcher)
 
     def ensure_fetched(
         self, recipe: Recipe, maker: Callable[[WheelFetcher], MakeEntry]
@@ -135,10 +135,12 @@ class WheelInstaller:
         with self.fetcher() as fetcher:
             return self.ensure(recipe, maker(fetcher))
 
-    def _found(self, tree: WheelTree, locked: LockedRelease) -> StoreEntry | None:
+    def _find(self, tree: WheelTree, locked: LockedRelease) -> StoreEntry | None:
         return next(filter(None, map(self.store.find, tree.recipes(locked))), None)
 
-    def _made(self, tree: WheelTree, locked: LockedRelease, fetcher: WheelFetcher) -> StoreEntry:
+    def _install_tree(
+        self, tree: WheelTree, locked: LockedRelease, fetcher: WheelFetcher
+    ) -> StoreEntry:
         maker = WheelTreeMaker(tree, locked, fetcher, self.stubs)
         return self.ensure(maker.recipe, maker.make)
 

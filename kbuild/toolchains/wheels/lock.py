@@ -50,7 +50,7 @@ class LockedWheel:
 
     @property
     def pin(self) -> str:
-        """As pip takes it."""
+        """The requirement for pip."""
         return f"{self.project}=={self.version}"
 
     @property
@@ -79,7 +79,7 @@ class LockedRelease:
     wheels: tuple[LockedWheel, ...]
     """All but those for the CPU are alike; the first is the one to fetch from."""
     headers: str | None = None
-    """What `headers_digest` gives of each of these, where it is pinned."""
+    """The `headers_digest` of each of these wheels, where it is pinned."""
 
     def split(self) -> tuple[LockedRelease, LockedRelease]:
         """The wheels that are alike, and those that are for the CPU alone."""
@@ -113,7 +113,7 @@ class ToolchainLock:
         }
 
     def torch_for(self, release: str, *, exact: bool) -> LockedRelease | None:
-        """That Torch release; without `exact` the oldest one from it on."""
+        """The wheel of that Torch release; without `exact` the oldest one from it on."""
         if exact:
             return self.torch.get(release)
         floor = Version.parse(release)

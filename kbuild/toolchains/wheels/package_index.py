@@ -240,7 +240,7 @@ _MAX_WHEEL_BYTES = 16 << 30
 
 @dataclass(frozen=True)
 class FetchedWheel:
-    """Where an entry's files came from."""
+    """The origin of an entry's files."""
 
     filename: str
     sha256: str

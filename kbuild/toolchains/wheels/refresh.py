@@ -30,7 +30,6 @@ from kbuild.toolchains.wheels.package_index import INDEX_HINT, WheelFetcher
 from kbuild.toolchains.wheels.wheel_file import parse_record
 
 if TYPE_CHECKING:
-    from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
     from unearth import Link
@@ -78,9 +77,13 @@ class LockRefresher:
         with ThreadPoolExecutor(_THREADS) as pool:
             toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
-            cuda = list(pool.map(self._toolkit, wanted))
+            cuda = list(pool.map(lambda meta: self._components(meta, PROGRAMS, LIBRARIES), wanted))
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
-            runtimes = list(pool.map(self._runtime, older))
+            runtimes = list(
+                pool.map(
+                    lambda meta: self._components(meta, HEADER_PROGRAMS, HEADER_LIBRARIES), older
+                )
+            )
             torch_now = self._releases("torch", old.torch, torch, pool)
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
         runtimes_now = _merged(old.runtimes, runtimes)
@@ -104,12 +107,6 @@ class LockRefresher:
             if any(map(_serves, (tag.platform for tag in tags))) and not version.is_prerelease:
                 yield _IndexFile(version, package.link)
 
-    def _toolkit(self, meta: _IndexFile) -> LockedToolkit:
-        return self._components(meta, PROGRAMS, LIBRARIES)
-
-    def _runtime(self, meta: _IndexFile) -> LockedToolkit:
-        return self._components(meta, HEADER_PROGRAMS, HEADER_LIBRARIES)
-
     def _components(
         self, meta: _IndexFile, programs: Iterable[str], libraries: Iterable[str]
     ) -> LockedToolkit:
@@ -118,7 +115,11 @@ class LockRefresher:
         with self.fetcher.peek(self._pin(meta.link), meta.link) as wheel:
             lines = wheel.read(wheel.metadata_name("METADATA")).decode().splitlines()
         texts = [line.partition(":")[2] for line in lines if line.startswith("Requires-Dist:")]
-        wanted = [need for need in map(Requirement, texts) if need.marker and _applies(need.marker)]
+        wanted = [
+            need
+            for need in map(Requirement, texts)
+            if need.marker and need.marker.evaluate(dict(_PLATFORM))
+        ]
         ranges = {need.name: need.specifier for need in wanted}
         self.say(f"CUDA {meta.version}")
         newest = partial(self._component, str(meta.version), ranges)
@@ -216,10 +217,6 @@ def _merged(
 
 def _serves(platform: str) -> bool:
     return platform == "any" or ("linux" in platform and platform.endswith("_x86_64"))
-
-
-def _applies(marker: Marker) -> bool:
-    return marker.evaluate(dict(_PLATFORM))
 
 
 def _preference(file: _IndexFile) -> tuple[bool, bool, str]:

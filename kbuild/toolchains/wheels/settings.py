@@ -1,4 +1,4 @@
-"""Where packages come from, as this user's pip is set up to find them.
+"""The settings of package indexes, as this user's pip has them.
 
 The one place that says which of pip's settings count: those that decide where files come from and
 how the index is reached. Constraints, targets, and whatever else a configuration holds do not.
@@ -89,7 +89,7 @@ _PIP = (
 
 
 def pip_settings(runner: Runner, environ: Mapping[str, str] = os.environ) -> IndexSettings:
-    """What `pip config list` says; without pip, what its and uv's environment variables say."""
+    """The settings in `pip config list`; without pip, those of pip's and uv's variables."""
     asked = dict(environ) | {f"PIP_{name}": value for name, value in _LISTING.items()}
     done = runner.run((sys.executable, "-c", _PIP, "config", "list"), env=asked)
     settings = settings_from(done.output if done.ok else _as_listed(environ))

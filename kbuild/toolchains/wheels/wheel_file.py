@@ -176,7 +176,7 @@ _BLOCK = 1 << 20
 _END, _END_64 = struct.Struct("<4s8xL6x"), struct.Struct("<4s36xQ8x")
 """The end of a zip, of which only the signature and the size of the list of members matter."""
 _IN_64_BIT_RECORD = 0xFFFFFFFF
-"""In place of a length that only the 64-bit record has."""
+"""Stands for a length that only the 64-bit record has."""
 _LOCATOR, _COMMENT = 20, 1 << 16
 _MEAN_ENTRY_SIZE = 128
 """Bytes that a member takes in the list of members, on the average, at the most."""
@@ -358,7 +358,7 @@ def record_digest(content_hash: hashlib._Hash) -> str:
 
 
 def _spans(archive: ZipFile) -> dict[str, tuple[int, int]]:
-    """Where each member lies: from its own header to the next member's."""
+    """The span of each member: from its own header to the next member's."""
     infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
     ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
     pairs = zip(infos, ends, strict=True)

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from kbuild.ops.captured.expression_values import truth
 from kbuild.plugins.capture.conditions import negation, question_of, tree_of
+from kbuild.plugins.capture.expression_values import truth
 
 
 @pytest.mark.parametrize(

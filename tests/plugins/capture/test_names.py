@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.description import Declaration
+from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
 
 TENSOR = {"shape": ["N"], "dtypes": ["float16"]}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Path, merged
 from kbuild.ops.section import read_section
+from kbuild.plugins.capture.programs import CapturedArgument, CaptureError, Path, merged
 from kbuild.plugins.capture.sections import OpWriter
 from tests.support.captured_runs import argument, buffer, launch, path, shape, tensor
 

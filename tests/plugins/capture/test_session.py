@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.description import Declaration
 from kbuild.ops.language import LANGUAGES
+from kbuild.ops.section import read_section
+from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.session import _devices, _read, capture, source_of
-from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.errors import CheckError, UsageError
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
@@ -80,7 +80,7 @@ def test_kernels_that_are_not_captured_are_refused_at_the_function(
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "norm.py").write_text("import torch\n\n\n\ndef norm(x):\n    pass\n")
     table = {"language": language, "toolchain": toolchain, "src": ["ops/norm.py"]}
-    section = LanguageSection.model_validate({**table, "backend": "cuda"})
+    section = read_section("ops", {**table, "backend": "cuda"})
     never: Any = None
     with pytest.raises(CheckError) as caught:
         capture(DECLARATION, tmp_path, section, never, never)
@@ -107,7 +107,7 @@ def test_kernels_that_are_not_captured_are_refused_at_the_function(
 )
 def test_gpus_that_a_function_is_captured_for(backend: Any, answer: Any, devices: Any) -> None:
     written = {"backend": backend, "cuda-capabilities": ["8.0+PTX", "9.0"]}
-    section: Any = SimpleNamespace(backends=backend, as_written=lambda: written)
+    section: Any = SimpleNamespace(table=written)
     found = _devices(section, answer)
     assert len(found) == len(devices)
     for device, wanted in zip(found, devices, strict=True):

@@ -13,8 +13,13 @@ import pytest
 
 from kbuild.checks.base import CHECKS, Output
 from kbuild.checks.probe_cache import ProbeCache
-from kbuild.checks.worker_verdicts import WorkerVerdicts, questions_of
-from kbuild.plugins.cluster.checks import OutputQuestions, ask_workers, parse_verdicts
+from kbuild.plugins.cluster.checks import (
+    OutputQuestions,
+    WorkerVerdicts,
+    ask_workers,
+    parse_verdicts,
+    questions_of,
+)
 from kbuild.plugins.cluster.devices import WorkerRuntime
 from kbuild.plugins.cluster.jobs import FileArchive, unpack_archive
 from kbuild.plugins.cluster.tests import VariantRuns
@@ -32,7 +37,7 @@ FACTS = {"name": "demo", "id": "_demo_1", "version": 1, "license": "MIT", "pytho
 
 
 @dataclass
-class Shelf:
+class FakeScheduler:
     """What was put down for workers."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -42,21 +47,21 @@ class Shelf:
 
 
 @dataclass
-class Site:
+class FakeWorker:
     """A worker without a cluster."""
 
     folder: Path
-    shelf: Shelf = field(default_factory=Shelf)
+    scheduler: FakeScheduler = field(default_factory=FakeScheduler)
 
     def __post_init__(self) -> None:
         self.interpreter: Interpreter = make_interpreter(self.folder / "venv")
 
     def answer(self, unit: WorkUnit) -> dict[str, Any]:
-        job = json.loads(self.shelf.files[unit.job])
+        job = json.loads(self.scheduler.files[unit.job])
         folders = {}
         for name, digest in job["archives"].items():
             folders[name] = self.folder / "projects" / digest
-            unpack_archive(FileArchive(digest, self.shelf.files[digest]), folders[name])
+            unpack_archive(FileArchive(digest, self.scheduler.files[digest]), folders[name])
         python = str(self.interpreter.python)
         runtime = WorkerRuntime(python, "3.12.1", "2.13.0+cpu", "1.0", False, ())
         request = {**job, "folders": folders, "runs_on": runtime.to_json()}
@@ -64,9 +69,9 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeWorker:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    return Site(tmp_path / "worker")
+    return FakeWorker(tmp_path / "worker")
 
 
 def batch_of(tmp_path: Path, text: str, name: str = NAME, **facts: Any) -> OutputQuestions:
@@ -80,9 +85,9 @@ def batch_of(tmp_path: Path, text: str, name: str = NAME, **facts: Any) -> Outpu
     return OutputQuestions(name, questions_of(output, CHECKS.load()))
 
 
-def unit_of(batch: OutputQuestions, site: Site, *, fresh: bool = False) -> WorkUnit:
-    services = Services(LocalRunner(), Ui(), site.folder, site.folder)
-    return batch.unit(VariantRuns(site.shelf, services), fresh=fresh)  # type: ignore[arg-type]
+def unit_of(batch: OutputQuestions, worker: FakeWorker, *, fresh: bool = False) -> WorkUnit:
+    services = Services(LocalRunner(), Ui(), worker.folder, worker.folder)
+    return batch.unit(VariantRuns(worker.scheduler, services), fresh=fresh)  # type: ignore[arg-type]
 
 
 def result_of(unit: WorkUnit, answer: dict[str, Any]) -> UnitResult:
@@ -90,36 +95,38 @@ def result_of(unit: WorkUnit, answer: dict[str, Any]) -> UnitResult:
     return UnitResult(unit, outputs, "w0")
 
 
-def test_a_worker_answers_the_questions_of_the_checks(tmp_path: Path, site: Site) -> None:
+def test_a_worker_answers_the_questions_of_the_checks(tmp_path: Path, worker: FakeWorker) -> None:
     batch = batch_of(tmp_path, "import torch\nassert torch.__version__ == '2.13.0+cpu'\n")
-    unit = unit_of(batch, site)
+    unit = unit_of(batch, worker)
     for remembered in (False, True):
-        verdicts = parse_verdicts(result_of(unit, site.answer(unit)), batch.subjects)
+        verdicts = parse_verdicts(result_of(unit, worker.answer(unit)), batch.subjects)
         assert set(verdicts) == batch.subjects
         states = [verdicts[str(question.subject)].answer.state for question in batch.questions]
         assert states == ["loaded", "ok"]
         assert [verdict.remembered for verdict in verdicts.values()] == [remembered] * 2
         for verdict in verdicts.values():
             assert verdict.answer.by == "worker w0 (Python 3.12.1, Torch 2.13.0+cpu)"
-    unit = unit_of(batch, site, fresh=True)
-    verdicts = parse_verdicts(result_of(unit, site.answer(unit)), batch.subjects)
+    unit = unit_of(batch, worker, fresh=True)
+    verdicts = parse_verdicts(result_of(unit, worker.answer(unit)), batch.subjects)
     assert not any(verdict.remembered for verdict in verdicts.values())
 
 
-def test_files_of_a_variant_travel_once(tmp_path: Path, site: Site) -> None:
+def test_files_of_a_variant_travel_once(tmp_path: Path, worker: FakeWorker) -> None:
     batch = batch_of(tmp_path, "")
-    archives = json.loads(site.shelf.files[unit_of(batch, site).job])["archives"]
+    archives = json.loads(worker.scheduler.files[unit_of(batch, worker).job])["archives"]
     assert len(archives) == 1
     alone = replace(batch, questions=batch.questions[1:])
-    (digest,) = json.loads(site.shelf.files[unit_of(alone, site).job])["archives"].values()
-    unpack_archive(FileArchive(digest, site.shelf.files[digest]), tmp_path / "sent")
+    (digest,) = json.loads(worker.scheduler.files[unit_of(alone, worker).job])["archives"].values()
+    unpack_archive(FileArchive(digest, worker.scheduler.files[digest]), tmp_path / "sent")
     assert [path.name for path in (tmp_path / "sent").iterdir()] == ["metadata.json"]
 
 
-def test_a_failure_is_an_answer_without_paths_of_the_worker(tmp_path: Path, site: Site) -> None:
+def test_a_failure_is_an_answer_without_paths_of_the_worker(
+    tmp_path: Path, worker: FakeWorker
+) -> None:
     batch = batch_of(tmp_path, "raise RuntimeError('broken')\n")
-    unit = unit_of(batch, site)
-    verdicts = parse_verdicts(result_of(unit, site.answer(unit)), batch.subjects)
+    unit = unit_of(batch, worker)
+    verdicts = parse_verdicts(result_of(unit, worker.answer(unit)), batch.subjects)
     answer = verdicts[str(batch.questions[0].subject)].answer
     assert answer.state == "failed"
     assert "RuntimeError: broken" in answer.reason
@@ -135,9 +142,9 @@ def test_a_failure_is_an_answer_without_paths_of_the_worker(tmp_path: Path, site
     ],
 )
 def test_what_does_not_fit_is_refused(
-    tmp_path: Path, site: Site, name: str, facts: dict[str, Any], reason: str
+    tmp_path: Path, worker: FakeWorker, name: str, facts: dict[str, Any], reason: str
 ) -> None:
-    answer = site.answer(unit_of(batch_of(tmp_path, "", name, **facts), site))
+    answer = worker.answer(unit_of(batch_of(tmp_path, "", name, **facts), worker))
     assert set(answer) == {"refusal"}
     assert reason in answer["refusal"]
 
@@ -150,34 +157,34 @@ def test_what_does_not_fit_is_refused(
     ],
 )
 def test_a_worker_without_a_driver_is_no_fault_of_the_variant(
-    tmp_path: Path, site: Site, error: str, refused: bool
+    tmp_path: Path, worker: FakeWorker, error: str, refused: bool
 ) -> None:
-    version = site.interpreter.packages / "torch" / "version.py"
+    version = worker.interpreter.packages / "torch" / "version.py"
     version.write_text("__version__ = '2.13.0+cu130'\ncuda = '13.0'\n")
     name, backend = NAME.replace("cpu", "cu130"), {"type": "cuda"}
-    answer = site.answer(
-        unit_of(batch_of(tmp_path, f"raise {error}\n", name, backend=backend), site)
+    answer = worker.answer(
+        unit_of(batch_of(tmp_path, f"raise {error}\n", name, backend=backend), worker)
     )
     assert set(answer) == ({"refusal"} if refused else {"outputs"})
     if refused:
         assert "finds no GPU for CUDA: ImportError: libcuda.so.1" in answer["refusal"]
 
 
-def test_metadata_is_left_to_who_has_the_client(tmp_path: Path, site: Site) -> None:
-    (site.interpreter.packages / "kernels" / "__init__.py").unlink()
-    (site.interpreter.packages / "kernels").rmdir()
+def test_metadata_is_left_to_who_has_the_client(tmp_path: Path, worker: FakeWorker) -> None:
+    (worker.interpreter.packages / "kernels" / "__init__.py").unlink()
+    (worker.interpreter.packages / "kernels").rmdir()
     batch = batch_of(tmp_path, "")
-    unit = unit_of(batch, site)
-    verdicts = parse_verdicts(result_of(unit, site.answer(unit)), batch.subjects)
+    unit = unit_of(batch, worker)
+    verdicts = parse_verdicts(result_of(unit, worker.answer(unit)), batch.subjects)
     assert set(verdicts) == {batch.questions[0].subject}
     alone = replace(batch, questions=batch.questions[1:])
-    assert "client" in site.answer(unit_of(alone, site))["refusal"]
+    assert "client" in worker.answer(unit_of(alone, worker))["refusal"]
 
 
-def test_answers_about_other_bytes_are_discarded(tmp_path: Path, site: Site) -> None:
+def test_answers_about_other_bytes_are_discarded(tmp_path: Path, worker: FakeWorker) -> None:
     batch = batch_of(tmp_path, "")
-    unit = unit_of(batch, site)
-    answer = site.answer(unit)
+    unit = unit_of(batch, worker)
+    answer = worker.answer(unit)
     other = batch_of(tmp_path, "changed = True\n")
     with pytest.raises(DamagedFileError, match="other files than were sent"):
         parse_verdicts(result_of(unit, answer), other.subjects)

@@ -120,7 +120,7 @@ class FakeClient:
 
 
 @dataclass
-class Bench:
+class ClusterRun:
     client: FakeClient
     executor: ClusterExecutor
     messages: list[str]
@@ -134,19 +134,19 @@ class Bench:
 
 
 @contextmanager
-def bench(
+def cluster(
     limits: ClusterLimits = LIMITS,
     facts: dict[str, MachineFacts] | None = None,
     resources: dict[str, dict[str, float]] | None = None,
     said: dict[str, dict[str, Any]] | None = None,
     **answers: Answer | None,
-) -> Iterator[Bench]:
+) -> Iterator[ClusterRun]:
     client, messages = FakeClient(answers, facts or {}, said or {}), list[str]()
     client.resources = resources or {}
     client.slots = {name: int(has.get("processors", 1)) for name, has in client.resources.items()}
     executor = ClusterExecutor(client, FACTS, messages.append, limits)  # type: ignore[arg-type]
     try:
-        yield Bench(client, executor, messages)
+        yield ClusterRun(client, executor, messages)
     finally:
         executor.close()
 
@@ -162,7 +162,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_unit_is_delivered_once_and_the_longest_starts_first() -> None:
-    with bench(a=entry) as it:
+    with cluster(a=entry) as it:
         results, left = it.execute(*units(10))
         assert it.client.given[0] == ("a", "job-9")
     assert sorted(results) == sorted(unit.key for unit in units(10))
@@ -171,7 +171,7 @@ def test_every_unit_is_delivered_once_and_the_longest_starts_first() -> None:
 
 
 def test_a_worker_gets_units_of_the_job_that_it_knows() -> None:
-    with bench(a=entry) as it:
+    with cluster(a=entry) as it:
         it.execute(WorkUnit("first", "first", "known"))
         it.execute(*units(3, "new"), *units(3, "known"))
         jobs = [key.partition("-")[0] for _, key in it.client.given[1:]]
@@ -179,7 +179,7 @@ def test_a_worker_gets_units_of_the_job_that_it_knows() -> None:
 
 
 def test_the_units_of_a_worker_that_goes_are_given_to_another() -> None:
-    with bench(dead=None) as it:
+    with cluster(dead=None) as it:
         begin = threading.Timer(0.3, lambda: it.client.answers.update(alive=entry))
         end = threading.Timer(0.5, lambda: it.client.answers.pop("dead"))
         begin.start()
@@ -194,7 +194,7 @@ def test_the_units_of_a_worker_that_goes_are_given_to_another() -> None:
 
 
 def test_a_list_that_is_empty_once_loses_nobody() -> None:
-    with bench(a=entry) as it:
+    with cluster(a=entry) as it:
         full, looks = it.client.scheduler_info, count()
         it.client.scheduler_info = lambda: {"workers": {}} if next(looks) % 3 == 2 else full()
         results, left = it.execute(*units(60))
@@ -203,7 +203,7 @@ def test_a_list_that_is_empty_once_loses_nobody() -> None:
 
 def test_a_worker_that_does_not_answer_in_time_is_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbuild.plugins.cluster.executor._GRACE_SECONDS", 0.0)
-    with bench(ClusterLimits(0.2, 5.0), hanging=None, alive=entry) as it:
+    with cluster(ClusterLimits(0.2, 5.0), hanging=None, alive=entry) as it:
         results, left = it.execute(*units(6))
     assert {result.worker for result in results.values()} == {"alive"}
     assert (len(results), left) == (6, [])
@@ -212,14 +212,14 @@ def test_a_worker_that_does_not_answer_in_time_is_excluded(monkeypatch: pytest.M
 
 def test_another_kbuild_is_excluded_with_the_reason() -> None:
     other = {"old": MachineFacts("other", "cpython 3.12.1", "glibc 2.36", "x86_64")}
-    with bench(facts=other, old=entry, same=entry) as it:
+    with cluster(facts=other, old=entry, same=entry) as it:
         results, _ = it.execute(*units(4))
     assert {result.worker for result in results.values()} == {"same"}
     assert it.messages == ["worker old is not used: it has another kbuild"]
 
 
 def test_a_worker_without_kbuild_is_excluded() -> None:
-    with bench(facts={"bare": MachineFacts("", "", "", "")}, bare=entry, same=entry) as it:
+    with cluster(facts={"bare": MachineFacts("", "", "", "")}, bare=entry, same=entry) as it:
         results, _ = it.execute(*units(2))
     assert {result.worker for result in results.values()} == {"same"}
     assert "bare is not used: it cannot run kbuild: ModuleNotFoundError" in it.messages[0]
@@ -227,7 +227,7 @@ def test_a_worker_without_kbuild_is_excluded() -> None:
 
 def test_a_worker_says_what_it_has_and_why_it_takes_nothing() -> None:
     said = {"able": {"slots": 3}, "unable": {"refusal": "no interpreter has Torch"}}
-    with bench(said=said, able=entry, unable=entry) as it:
+    with cluster(said=said, able=entry, unable=entry) as it:
         results, left = it.execute(*units(4))
         assert not left
         assert {result.worker for result in results.values()} == {"able"}
@@ -237,7 +237,7 @@ def test_a_worker_says_what_it_has_and_why_it_takes_nothing() -> None:
 
 
 def test_without_workers_everything_is_left() -> None:
-    with bench() as it:
+    with cluster() as it:
         began = time.monotonic()
         results, left = it.execute(*units(3))
         assert time.monotonic() - began < 5
@@ -250,7 +250,7 @@ def test_a_job_that_no_worker_can_do_is_left_and_others_are_made() -> None:
     def refuse(worker: str, key: str) -> dict[str, Any]:
         return {"refusal": "no nvcc"} if key.startswith("cuda") else entry(worker, key)
 
-    with bench(a=refuse, b=refuse) as it:
+    with cluster(a=refuse, b=refuse) as it:
         results, left = it.execute(*units(3, "cuda"), *units(3, "cpu"))
     assert sorted(results) == ["cpu-0", "cpu-1", "cpu-2"]
     assert sorted(left) == ["cuda-0", "cuda-1", "cuda-2"]
@@ -261,7 +261,7 @@ def test_a_unit_that_fails_is_tried_elsewhere_and_then_reported_with_its_worker(
     def fail(worker: str, key: str) -> dict[str, Any]:
         return {"failure": "error: x"} if key == "job-1" else entry(worker, key)
 
-    with bench(a=fail, b=fail) as it:
+    with cluster(a=fail, b=fail) as it:
         results, left = it.execute(*units(3))
         tried = {worker for worker, key in it.client.given if key == "job-1"}
     assert tried == {"a", "b"}
@@ -276,7 +276,7 @@ def test_a_worker_on_which_everything_fails_is_excluded() -> None:
         del worker, key
         return {"failure": "no space left on device"}
 
-    with bench(full=full, good=entry) as it:
+    with cluster(full=full, good=entry) as it:
         results, left = it.execute(*units(12))
     assert {result.worker for result in results.values()} == {"good"}
     assert (len(results), left) == (12, [])
@@ -284,7 +284,7 @@ def test_a_worker_on_which_everything_fails_is_excluded() -> None:
 
 
 def test_what_was_put_down_is_removed_at_the_end() -> None:
-    with bench(a=entry) as it:
+    with cluster(a=entry) as it:
         it.executor.publish("digest", b"data")
         assert it.client.metadata == {"digest": b"data"}
     assert it.client.metadata == {"digest": None}
@@ -294,7 +294,7 @@ def test_a_client_that_is_closed_leaves_everything_to_this_machine() -> None:
     def refuse(_: object) -> None:
         raise OSError("Client is closed")
 
-    with bench(silent=None) as it:
+    with cluster(silent=None) as it:
         timer = threading.Timer(0.2, setattr, (it.client, "scheduler_info", dict))
         timer.start()
         it.client.cancel = refuse  # type: ignore[method-assign]
@@ -307,7 +307,7 @@ def test_a_client_that_is_closed_leaves_everything_to_this_machine() -> None:
 
 
 def test_a_scheduler_that_goes_leaves_everything_to_this_machine() -> None:
-    with bench(silent=None) as it:
+    with cluster(silent=None) as it:
 
         def gone() -> dict[str, Any]:
             raise OSError("connection lost")
@@ -328,26 +328,26 @@ def needing(resources: UnitResources, number: int, job: str = "job") -> list[Wor
 
 def test_a_unit_goes_where_its_gpu_is_and_one_at_a_time() -> None:
     resources = {"gpu": {"processors": 8.0, "gpu:H100": 1.0}, "cpu": {"processors": 8.0}}
-    with bench(resources=resources, gpu=entry, cpu=entry, plain=entry) as it:
+    with cluster(resources=resources, gpu=entry, cpu=entry, plain=entry) as it:
         results, left = it.execute(*needing(UnitResources(device="H100"), 6))
     assert {result.worker for result in results.values()} == {"gpu"}
     assert (len(results), left, it.client.most["gpu"]) == (6, [], 1)
 
 
 def test_memory_of_a_worker_is_given_only_once() -> None:
-    with bench(resources={"a": {"processors": 8.0, "memory": 4000.0}}, a=entry) as it:
+    with cluster(resources={"a": {"processors": 8.0, "memory": 4000.0}}, a=entry) as it:
         results, left = it.execute(*needing(UnitResources(memory=1500), 7))
     assert (len(results), left, it.client.most["a"]) == (7, [], 2)
 
 
 def test_a_unit_waits_until_its_processors_are_free() -> None:
-    with bench(resources={"a": {"processors": 4.0}}, a=entry) as it:
+    with cluster(resources={"a": {"processors": 4.0}}, a=entry) as it:
         results, left = it.execute(*needing(UnitResources(processors=2), 9))
     assert (len(results), left, it.client.most["a"]) == (9, [], 3)
 
 
 def test_what_fits_on_no_worker_is_left_with_one_message() -> None:
-    with bench(resources={"a": {"processors": 2.0, "memory": 4000.0}}, a=entry) as it:
+    with cluster(resources={"a": {"processors": 2.0, "memory": 4000.0}}, a=entry) as it:
         large = needing(UnitResources(memory=8000), 2, "large")
         gpu = needing(UnitResources(device="H100"), 1, "gpu")
         wide = needing(UnitResources(processors=4), 1, "wide")

@@ -39,7 +39,7 @@ class FakeExecutor:
             assert isinstance(job, ImageJob)
             wanted = [job.images[key] for key in work.key.split()]
             sources = SourceSnapshot(job.texts)
-            entries = self.there.workshop.compile_images(job, sources, wanted)
+            entries = self.there.compiler.compile_images(job, sources, wanted)
             assert entries.keys() == set(work.key.split())
             outputs = {
                 f"{key}{suffix}": part
@@ -65,7 +65,7 @@ def machines(folder: Path, share: float = 0.0) -> Iterator[tuple[Shop, FakeExecu
         assert head.run.server is not None
         assert head.run.server.acquire(lambda: False)
         arguments = (executor, head.run, LocalRunner(), request, lambda _: None)
-        head.workshop._filler = ClusterFiller(*arguments, share=share)  # type: ignore[arg-type]
+        head.compiler._filler = ClusterFiller(*arguments, share=share)  # type: ignore[arg-type]
         yield head, executor
 
 
@@ -75,7 +75,7 @@ def test_workers_make_the_images(tmp_path: Path) -> None:
         images = head.compile(*units)
         assert [image.unit for image in images] == units
         assert {image.code for image in images} == {b"code" * 8}
-        assert head.workshop._pool.count == 0
+        assert head.compiler._pool.count == 0
         assert len(executor.published) == 1
         assert head.compile(*units) == images
         assert len(executor.published) == 1

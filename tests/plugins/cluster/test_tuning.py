@@ -16,7 +16,7 @@ import pytest
 from kbuild.dsl.tune.probes.device_lock import device_in_use
 from kbuild.plugins.cluster import tuning as cluster_tuning
 from kbuild.plugins.cluster import worker_probes
-from kbuild.plugins.cluster.worker import WorkerSite
+from kbuild.plugins.cluster.worker import WorkerState
 from tests.support.tunable_variant import SECTION, write_variant
 
 pytestmark = pytest.mark.torch
@@ -29,7 +29,7 @@ class FakeCluster:
         """`models` has the name of each worker's processor."""
         self.models = {f"tcp://{name}": model for name, model in models.items()}
         self.workers = {f"tcp://{name}": {"name": name} for name in models}
-        self.sites = {address: WorkerSite(folder / address[6:], 1) for address in self.workers}
+        self.sites = {address: WorkerState(folder / address[6:], 1) for address in self.workers}
         self.dying: set[str] = set()
         """Addresses of workers that die with their next measurement."""
         self.failing: dict[str, str] = {}
@@ -56,12 +56,12 @@ class FakeCluster:
             return Future()
         return self._pool.submit(self._run, address, function, values)
 
-    def site(self) -> WorkerSite:
+    def worker_state(self) -> WorkerState:
         return self.sites[self._local.address]
 
     def close(self, timeout: float) -> None:
-        for site in self.sites.values():
-            worker_probes._probes_of(site)._closing.close()
+        for worker_state in self.sites.values():
+            worker_probes._probes_of(worker_state)._closing.close()
 
     def _run(self, address: str, function: Any, values: tuple[Any, ...]) -> Any:
         self._local.address = address
@@ -86,15 +86,17 @@ def cluster_of(tmp_path, monkeypatch):
         cluster = FakeCluster(tmp_path / "workers", models)
         clusters.append(cluster)
         monkeypatch.setattr(cluster_tuning, "connect", lambda *_: cluster)
-        monkeypatch.setattr(worker_probes, "current_site", cluster.site)
+        monkeypatch.setattr(worker_probes, "current_state", cluster.worker_state)
         monkeypatch.setattr(
             worker_probes, "fetch_from_scheduler", lambda _, digest: cluster.data[digest]
         )
         return cluster
 
     yield make
-    for site in (site for cluster in clusters for site in cluster.sites.values()):
-        site._closing.close()
+    for worker_state in (
+        worker_state for cluster in clusters for worker_state in cluster.sites.values()
+    ):
+        worker_state._closing.close()
 
 
 @pytest.fixture
@@ -195,11 +197,11 @@ def test_a_probe_that_is_idle_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # other tests use the device as well
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(worker_probes, "_IDLE_SECONDS", 0.3)
-    site = WorkerSite(tmp_path / "site", 1)
-    probes = worker_probes.WorkerProbes(site)
+    worker_state = WorkerState(tmp_path / "site", 1)
+    probes = worker_probes.WorkerProbes(worker_state)
     variant = write_variant(tmp_path / "v")
     settings = {"variant": str(variant), "namespace": "n", "device": "cpu", "root": str(tmp_path)}
-    with site._closing, probes._closing:
+    with worker_state._closing, probes._closing:
         (variant / "__init__.py").write_text("raise RuntimeError('no')\n")
         messages = probes.measure("probe", settings, None)
         assert "RuntimeError: no" in messages[0]["unloadable"]
@@ -219,13 +221,13 @@ def test_a_second_tuning_waits_for_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    site = WorkerSite(tmp_path / "site", 1)
-    probes = worker_probes.WorkerProbes(site)
+    worker_state = WorkerState(tmp_path / "site", 1)
+    probes = worker_probes.WorkerProbes(worker_state)
     variant = write_variant(tmp_path / "v")
     (variant / "__init__.py").write_text("import torch\n")
     settings = {"variant": str(variant), "namespace": "aten", "device": "cpu", "root": "."}
     job = {"id": "j", "repetition": 0, "choose": "none"}
-    with site._closing, probes._closing:
+    with worker_state._closing, probes._closing:
         with device_in_use("cpu", lambda: None):
             assert probes.measure("probe", settings, job)[-1]["waiting"] == "j"
         assert probes.measure("probe", settings, None)[-1]["done"] == "j"

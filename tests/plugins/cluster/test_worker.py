@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbuild.plugins.cluster.jobs import archive_files
-from kbuild.plugins.cluster.worker import WorkerSite
+from kbuild.plugins.cluster.worker import WorkerState
 
 
 def test_an_archive_without_files_is_unpacked_once(tmp_path: Path) -> None:
@@ -16,11 +16,11 @@ def test_an_archive_without_files_is_unpacked_once(tmp_path: Path) -> None:
         fetched.append(digest)
         return archive.data
 
-    site = WorkerSite(tmp_path, 1)
+    worker_state = WorkerState(tmp_path, 1)
     try:
-        folder = site.unpacked(archive.digest, fetch)
-        assert site.unpacked(archive.digest, fetch) == folder
+        folder = worker_state.unpacked(archive.digest, fetch)
+        assert worker_state.unpacked(archive.digest, fetch) == folder
     finally:
-        site.close()
+        worker_state.close()
     assert folder.is_dir()
     assert fetched == [archive.digest]

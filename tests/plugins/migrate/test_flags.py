@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.plugins.migrate.flags import FlagReader
 from kbuild.plugins.migrate.package import ForeignExtension
+from kbuild.plugins.migrate.sections import FlagReader
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ class Kernel:
 
 @dataclass
 class Shop:
-    """A workshop, and a project for it."""
+    """A compiler of DSL kernels, and a project for it."""
 
-    workshop: AotCompiler
+    compiler: AotCompiler
     folder: Path
     version: str
 
@@ -66,7 +66,7 @@ class Shop:
         (self.folder / SOURCE).write_text(source)
         op = self.op(text)
         wanted = [*map(ImageTarget.parse, targets)]
-        functions = self.workshop.describe(self.kernel(), self.folder, wanted)
+        functions = self.compiler.describe(self.kernel(), self.folder, wanted)
         signatures = {name: one.parameters for name, one in functions.items()}
         place = IssueCollector(())
         bounds = [bind(op, launch, signatures, place) for launch in op.launches]
@@ -86,21 +86,21 @@ class Shop:
         self, text: str, source: str, *targets: str, flavour: str = "cuda13"
     ) -> tuple[UnitImage, ...]:
         wanted = self.wanted(text, source, targets)
-        return self.workshop.compile(self.kernel(flavour), self.folder, wanted)
+        return self.compiler.compile(self.kernel(flavour), self.folder, wanted)
 
 
 @contextmanager
 def shop(
     cache: Path, folder: Path, *, version: str = VERSION, keeps: bool = True
 ) -> Iterator[Shop]:
-    """A workshop with a run of its own."""
+    """A compiler with a run of its own."""
     installer = WheelInstaller(LocalRunner(), open_store(cache))
     with open_run(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = AotCompiler(run, DslEnvironments(installer))
+        compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(workshop, folder, version)
+            yield Shop(compiler, folder, version)
         finally:
-            workshop.close()
+            compiler.close()
 
 
 def cache_with_dsl(tmp_path_factory: pytest.TempPathFactory) -> Path:

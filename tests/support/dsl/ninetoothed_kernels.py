@@ -34,7 +34,7 @@ def compile_section(
     reading = read_section(name, section)
     assert reading.issues == ()
     kernel = Kernel(tuple(section["src"]), PINS, name=name, language="ninetoothed")
-    functions = shop.workshop.describe(kernel, shop.folder)
+    functions = shop.compiler.describe(kernel, shop.folder)
     language, place = LANGUAGES.get("ninetoothed"), IssueCollector(())
     op = language.complete(reading.ops[0], functions, place)
     assert op is not None, place.issues
@@ -44,4 +44,4 @@ def compile_section(
     first = replace(op, launches=(replace(launch, candidates=launch.candidates[:1]),))
     units = language.expand(first, (ImageTarget.parse(target),))
     wanted = [(unit, bound) for unit in units if dict(unit.constants)["wide"] == wide]
-    return shop.workshop.compile(kernel, shop.folder, wanted, note=shop.notes.append)
+    return shop.compiler.compile(kernel, shop.folder, wanted, note=shop.notes.append)

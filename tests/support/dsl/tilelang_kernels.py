@@ -52,15 +52,15 @@ class Kernel:
 
 @dataclass
 class Shop:
-    """A workshop, and a project for it."""
+    """A compiler of DSL kernels, and a project for it."""
 
-    workshop: AotCompiler
+    compiler: AotCompiler
     folder: Path
     pin: str = PIN
 
     def functions(self, flavour: str = "cpu", *targets: str) -> Mapping[str, KernelFunction]:
         wanted = [*map(ImageTarget.parse, targets)]
-        return self.workshop.describe(Kernel(flavour, (self.pin,)), self.folder, wanted)
+        return self.compiler.describe(Kernel(flavour, (self.pin,)), self.folder, wanted)
 
     def compiled(self, text: str, target: str) -> tuple[UnitImage, ...]:
         return self.launched(text, target).launches[0].compiled
@@ -74,7 +74,7 @@ class Shop:
         language = LANGUAGES.get("tilelang")
         units = language.expand(replace(op, launches=launches), [ImageTarget.parse(target)])
         wanted = [(unit, joined.bound) for unit in units]
-        made = self.workshop.compile(kernel, self.folder, wanted)
+        made = self.compiler.compile(kernel, self.folder, wanted)
         return CompiledOp(op, (CompiledLaunch(launches[0], joined.bound, made),))
 
     def joined(self, text: str) -> OpSpec:
@@ -105,13 +105,13 @@ class Shop:
 
 @contextmanager
 def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> Iterator[Shop]:
-    """A workshop with a run of its own."""
+    """A compiler with a run of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_text(source)
     installer = WheelInstaller(LocalRunner(), open_store(MACHINE_CACHE))
     with open_run(Budget(2, MEMORY), MACHINE_CACHE, {}, keeps=keeps) as run:
-        workshop = AotCompiler(run, DslEnvironments(installer))
+        compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(workshop, folder, pin)
+            yield Shop(compiler, folder, pin)
         finally:
-            workshop.close()
+            compiler.close()

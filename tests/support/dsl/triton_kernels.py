@@ -48,9 +48,9 @@ class Kernel:
 
 @dataclass
 class Shop:
-    """A workshop, and projects for it."""
+    """A compiler of DSL kernels, and projects for it."""
 
-    workshop: AotCompiler
+    compiler: AotCompiler
     folder: Path
     version: str = VERSION
     notes: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Shop:
 
     def describe(self, sources: Mapping[str, str], *targets: str) -> Mapping[str, KernelFunction]:
         wanted = [*map(ImageTarget.parse, targets)]
-        return self.workshop.describe(self.kernel(sources), self.folder, wanted)
+        return self.compiler.describe(self.kernel(sources), self.folder, wanted)
 
     def op(self, text: str, sources: Sequence[str]) -> OpSpec:
         head = HEAD.format(version=self.version, sources=list(sources))
@@ -79,7 +79,7 @@ class Shop:
         self, text: str, sources: Mapping[str, str], targets: Sequence[str], flavour: str = "cuda13"
     ) -> tuple[Kernel, list[tuple[KernelUnit, BoundLaunch]]]:
         kernel = self.kernel(sources, flavour)
-        functions = self.workshop.describe(kernel, self.folder, [*map(ImageTarget.parse, targets)])
+        functions = self.compiler.describe(kernel, self.folder, [*map(ImageTarget.parse, targets)])
         op = self.op(text, list(sources))
         own = {
             index: functions[launch.functions[0]].candidates
@@ -101,18 +101,18 @@ class Shop:
         self, text: str, sources: Mapping[str, str], *targets: str, flavour: str = "cuda13"
     ) -> tuple[UnitImage, ...]:
         kernel, wanted = self.wanted(text, sources, targets, flavour)
-        return self.workshop.compile(kernel, self.folder, wanted, note=self.notes.append)
+        return self.compiler.compile(kernel, self.folder, wanted, note=self.notes.append)
 
 
 @contextmanager
 def shop(
     cache: Path, folder: Path, *, jobs: int = 2, version: str = VERSION, keeps: bool = True
 ) -> Iterator[Shop]:
-    """A workshop with a run of its own."""
+    """A compiler with a run of its own."""
     installer = WheelInstaller(LocalRunner(), open_store(cache))
     with open_run(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = AotCompiler(run, DslEnvironments(installer))
+        compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(workshop, folder, version)
+            yield Shop(compiler, folder, version)
         finally:
-            workshop.close()
+            compiler.close()

@@ -22,8 +22,8 @@ from kbuild.checks.binary import BinaryCheck
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.checks.needed import NeededCheck
 from kbuild.checks.python_abi import PythonAbiCheck
-from kbuild.checks.readers.demangle import demangle
 from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
+from kbuild.checks.readers.symbols import demangle
 from kbuild.checks.rpath import RpathCheck
 from kbuild.checks.undefined import UndefinedCheck
 from kbuild.checks.unique import UniqueCheck

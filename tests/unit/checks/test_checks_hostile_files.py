@@ -26,7 +26,7 @@ from kbuild.publish.card.public_api import read_public_api
 from kbuild.publish.comparison import NotElfError, compare_elf
 from kbuild.sources.python_syntax import parse_source
 from kbuild.system.errors import DamagedFileError
-from kbuild.toolchains.manylinux.archive import newer_members
+from kbuild.toolchains.manylinux.environment import newer_members
 from tests.support.device_code import dynamic_elf, elf, fatbin
 
 SOUND = dynamic_elf()

@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.boxed_functions import BoxedFunction, read_boxed, schema_type
-from kbuild.checks.readers.demangle import can_demangle
+from kbuild.checks.readers.symbols import can_demangle
 from kbuild.checks.schema import SchemaCheck
 from tests.support.boxed import SOURCE, compile_boxed, registration
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -89,30 +88,3 @@ def test_a_table_is_noticed_when_it_changes(judge):
     assert judge(table(ROW)).code == 0
     assert judge("{").code == 3
     assert judge(table(ROW)).code == 0
-
-
-CAPTURE = """
-[[kernel.add.capture]]
-function = "add:total"
-[kernel.add.capture.arguments]
-x = { shape = ["N"], dtypes = ["float32"] }
-"""
-CAPTURED = {
-    "schema": "total(Tensor x) -> (Tensor out)",
-    "shapes": {"x": ["N"], "out": [1]},
-    "dtypes": {"x": ["float32"], "out": "float32"},
-    "launch": [{"function": "k", "args": {"n": "N"}, "grid": [1], "configs": "autotune"}],
-}
-
-
-def test_rows_of_captured_functions(judge, here):
-    own = replace(ROW, kernel="add_total", op="total")
-    answer = judge(table(own))
-    assert "there is no kernel `add_total`" in answer.err
-    (here / "build.toml").write_text(BUILD + CAPTURE)
-    (here / "captured").mkdir()
-    (here / "captured" / "add.total.json").write_text(json.dumps({"ops": [CAPTURED]}))
-    answer = judge(table(own, replace(own, launch=1)))
-    assert "there is no kernel" not in answer.err
-    assert "rows[1]: `total` has no launch 1" in answer.err
-    assert "rows[0]" not in answer.err

@@ -298,7 +298,7 @@ class TestBuilding:
         from kbuild.publish.hub.candidate import examine_candidate
 
         (variant / "aot.json").write_text("{}")
-        words = [reason.words for reason in examine_candidate(variant).reasons]
+        words = [reason.message for reason in examine_candidate(variant).reasons]
         assert "it was built for `kbuild tune` and contains every candidate" in words
 
     def test_one_is_built_for_the_torch_that_measures(self):

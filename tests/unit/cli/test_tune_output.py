@@ -11,6 +11,7 @@ from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import RaceOutcome, results_of
 from kbuild.dsl.tune.tuning import TuneResult
 from kbuild.ops.manifest import ManifestKernel
+from kbuild.ops.section import read_section
 from kbuild.system.ui import Ui
 from tests.support.sections import op_of, text_of
 
@@ -20,7 +21,7 @@ CONFIGS = f"[{', '.join(CONFIG.format(number) for number in (1, 2, 4))}]"
 
 def output(*outcomes: RaceOutcome) -> tuple[list[str], list[str]]:
     op = op_of(text_of(key='["N", "1024 * N", "1024 * N"]', configs=CONFIGS, grid='["N"]'))
-    work = OpBenchmark(ManifestKernel("gemm", {}, ()), op, 0, ())
+    work = OpBenchmark(ManifestKernel(read_section("gemm", {}), ()), op, 0, ())
     measured = []
     for number, outcome in enumerate(outcomes):
         sizes = (("...", (1,)), ("N", 8 << number))

@@ -15,6 +15,7 @@ import tomli
 from kbuild.dsl.aot_build import build_aot_kernels
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.ops.manifest import OpManifest
+from kbuild.ops.section import read_section
 from kbuild.plan.plan import AotKernel
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.errors import BuildError, ConfigError
@@ -49,7 +50,7 @@ class Asking(Fake):
 
 @dataclass
 class Bench:
-    workshop: AotCompiler
+    compiler: AotCompiler
     root: Path
     notes: list[str] = field(default_factory=list)
 
@@ -68,15 +69,14 @@ class Bench:
         source = {"functions": [function], "log": str(self.root), **facts}
         (self.root / "build.toml").write_text(op.replace("[[op]]", "[[kernel.k.op]]"))
         (self.root / "k.py").write_text(json.dumps(source))
-        kernel = AotKernel(
-            name="k", language="triton", toolchain=("triton==3.9.0",), sources=("k.py",),
-            targets=targets or ("sm_80",), flavour="cuda13",
-            section={**section, **tomli.loads(op)}, keep_all=keep_all,
-        )  # fmt: skip
+        read = read_section("k", {**section, **tomli.loads(op)})
+        kernel = AotKernel(read, targets or ("sm_80",), "cuda13", keep_all=keep_all)
         named = {"ops_name": "_k", "variant": "torch211-cxx11-cu130-x86_64-linux"}
-        plan: Any = SimpleNamespace(framework=framework, aot=(kernel,), components=(), **named)
+        plan: Any = SimpleNamespace(
+            framework=framework, aot=(kernel,), components=(), generated=(), op_modules=(), **named
+        )
         produced = build_aot_kernels(
-            plan, self.root, self.workshop, lambda *_: None, self.notes.append
+            plan, self.root, self.compiler, lambda *_: None, self.notes.append
         )
         return [one.unit for one in produced.compiled[0][1]], produced
 
@@ -88,11 +88,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     with open_run(Budget(2, 4096), tmp_path / "cache", {}) as run:
         language = Asking()
         assert language.worker == str(WORKER)
-        workshop = AotCompiler(run, Nowhere(installer), lambda _: language)
+        compiler = AotCompiler(run, Nowhere(installer), lambda _: language)
         try:
-            yield Bench(workshop, tmp_path / "project")
+            yield Bench(compiler, tmp_path / "project")
         finally:
-            workshop.close()
+            compiler.close()
 
 
 def stages(units: Any, target: str = "sm_80") -> list[int]:

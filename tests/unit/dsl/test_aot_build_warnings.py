@@ -66,9 +66,7 @@ def section(
         bound = bind(op, whole, dict.fromkeys(launch.functions, PARAMETERS), place)
         assert bound is not None, place.issues
         launches[op.name, index] = ResolvedLaunch(whole, bound, function)
-    kernel = AotKernel(
-        "k", "triton", ("triton==3.9.0",), ("k.py",), targets, "cuda13", {}, keep_all=keep_all
-    )
+    kernel = AotKernel(reading, targets, "cuda13", keep_all=keep_all)
     return ResolvedKernel(kernel, (op,), launches, ())
 
 

@@ -41,14 +41,14 @@ def test_images_in_the_order_of_the_units(bench: Shop):
 
 def test_nothing_is_started_for_what_is_kept(tmp_path):
     with shop(tmp_path) as bench:
-        functions = bench.workshop.describe(Kernel(), bench.root)
+        functions = bench.compiler.describe(Kernel(), bench.root)
         first = bench.compile(unit(1), unit(2))
         lines = len(bench.log)
     with shop(tmp_path) as bench:
-        assert bench.workshop.describe(Kernel(), bench.root) == functions
+        assert bench.compiler.describe(Kernel(), bench.root) == functions
         assert bench.compile(unit(1), unit(2)) == first
         assert len(bench.log) == lines
-        assert bench.workshop._pool.count == 0
+        assert bench.compiler._pool.count == 0
         bench.compile(unit(2), unit(3))
         assert sorted(bench.numbers()) == ["1", "2", "3"]
 
@@ -97,7 +97,7 @@ def test_an_entry_of_another_shape_is_compiled_again(tmp_path):
 
 
 def test_the_functions(bench: Shop):
-    function = bench.workshop.describe(Kernel(), bench.root)["k"]
+    function = bench.compiler.describe(Kernel(), bench.root)["k"]
     marks = {one.name: (one.is_constant, one.has_value) for one in function.parameters}
     assert marks == {
         "x": (False, False),
@@ -113,17 +113,17 @@ def test_the_functions(bench: Shop):
 def test_a_source_that_is_refused(bench: Shop):
     bench.write(refuse=True)
     with pytest.raises(BuildError, match=r"^kernel\.k: k\.py:3: no\n  hint: mend it"):
-        bench.workshop.describe(Kernel(), bench.root)
+        bench.compiler.describe(Kernel(), bench.root)
 
 
 def test_a_source_that_is_not_there(bench: Shop):
     with pytest.raises(BuildError, match=r"kernel\.k\.src: `other\.py` cannot be read: No such"):
-        bench.workshop.describe(Kernel(("other.py",)), bench.root)
+        bench.compiler.describe(Kernel(("other.py",)), bench.root)
 
 
 def test_a_toolchain_that_is_refused(bench: Shop):
     with pytest.raises(ToolchainError, match=r"kernel\.k\.toolchain pins nothing"):
-        bench.workshop.describe(Kernel(toolchain=()), bench.root)
+        bench.compiler.describe(Kernel(toolchain=()), bench.root)
 
 
 @pytest.mark.parametrize("how", ["crash", "exit", "garbage", "other"])
@@ -239,7 +239,7 @@ def test_no_more_than_the_jobs_of_the_run(bench: Shop):
     with ThreadPoolExecutor(4) as pool:
         assert [len(made) for made in pool.map(variant, range(4))] == [8] * 4
     assert bench.most_at_once() == 2
-    assert bench.workshop._pool.count == 2
+    assert bench.compiler._pool.count == 2
     assert server.drain() == 2
 
 
@@ -256,8 +256,8 @@ def test_two_workers_work_at_once(bench: Shop):
 
 
 def test_the_end_of_the_run(bench: Shop):
-    """Ctrl-C: the pipeline closes the workshop, and whoever compiles learns of it."""
-    end = threading.Timer(0.5, bench.workshop.close)
+    """Ctrl-C: the pipeline closes the compiler, and whoever compiles learns of it."""
+    end = threading.Timer(0.5, bench.compiler.close)
     end.start()
     began = time.monotonic()
     with pytest.raises(IncompleteError):

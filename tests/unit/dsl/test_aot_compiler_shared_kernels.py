@@ -98,7 +98,7 @@ def test_several_variants_at_once(bench: Shop):
 def test_the_log_of_the_run_has_them(tmp_path):
     with shop(tmp_path) as bench:
         wanted = [(unit(n, **SAME, seconds=0.3), BOUND) for n in (1, 2)]
-        bench.workshop.outcomes(Kernel(), bench.root, wanted, variant="v")
+        bench.compiler.outcomes(Kernel(), bench.root, wanted, variant="v")
         first, second = sorted(read_log(bench.run.log).units, key=lambda one: one.cache)
         assert (first.cache, second.cache) == ("hit", "miss")
         assert {one.variant for one in (first, second)} == {"v"}

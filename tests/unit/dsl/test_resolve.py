@@ -36,11 +36,13 @@ def fills(*pairs: tuple[str, Any]) -> list[dict[str, Any]]:
     return [record, record]
 
 
+TUNING = 'hooks = "tuning"\n'
+
+
 def run(
     said: dict[str, Any],
     section: str = ONE + 'configs = "autotune"\n',
     names: Any = PARAMETERS,
-    **more: bool,
 ) -> tuple[Any, list[tuple[str, str]]]:
     """The op, and what is wrong: severity with message."""
     reading = read(HEAD + section)
@@ -56,7 +58,7 @@ def run(
         bound = bind(op, whole, dict.fromkeys(launch.functions, parameters), place)
         assert bound is not None, place.issues
         launches.append(ResolvedLaunch(whole, bound, function))
-    found = apply_hooks(op, launches, place, **more)
+    found = apply_hooks(op, launches, place)
     return found, [(issue.severity, issue.message) for issue in place.issues]
 
 
@@ -67,21 +69,27 @@ def test_results_and_temporaries_that_tuning_resets():
     assert op.tune.resets == ()
 
 
-def test_what_a_captured_function_allocates_is_as_it_says() -> None:
+def test_hooks_for_tuning_fill_nothing_that_the_op_allocates() -> None:
     reset = {"reset": [["out_ptr", 0], ["part", 0], ["acc", 0]]}
-    op, issues = run(reset, ONE + 'configs = "autotune"\nfill = { out = 1 }\n', is_captured=True)
+    op, issues = run(reset, ONE + 'configs = "autotune"\nfill = { out = 1 }\n' + TUNING)
     assert issues == []
     assert op.fills == (("out", 1),)
     assert op.tune.resets == (("acc", 0),)
 
 
-def test_a_captured_function_may_reset_none() -> None:
+def test_hooks_for_tuning_may_reset_none() -> None:
     section = ONE + 'configs = "autotune"\nargs = { part = "None" }\n'
     section = section.replace('temporaries = ["part"]', "")
-    op, issues = run({"reset": [["part", 0]]}, section, is_captured=True)
+    op, issues = run({"reset": [["part", 0]]}, section + TUNING)
     assert (op.tune.resets, issues) == ((), [])
     _, issues = run({"reset": [["part", 0]]}, section)
     assert issues == [("error", "hooks of `k` fill `part`, which is not a tensor")]
+
+
+def test_hooks_that_somebody_else_runs():
+    section = ONE + 'configs = "autotune"\nhooks = "none"\n'
+    op, issues = run({"reset": [["out_ptr", 0], ["acc", 0]], "problems": ["odd"]}, section)
+    assert (op.fills, op.tune.resets, issues) == ((), (), [])
 
 
 def test_arguments_are_reset_while_tuning_alone():

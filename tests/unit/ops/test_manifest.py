@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import tomli
 
 from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
 from kbuild.ops.model import Candidate, TuneProposal
@@ -25,9 +24,8 @@ TEXT = text_of(
 
 
 def described(text: str = TEXT) -> OpManifest:
-    section = tomli.loads(text)["kernel"]["k"]
     launches = [launch.candidates for op in read(text).ops for launch in op.launches]
-    kernel = ManifestKernel("k", section, tuple(launches))
+    kernel = ManifestKernel(read(text), tuple(launches))
     return OpManifest("_k_cuda_1", (kernel,), (("ptxas", "13.0"), ("triton", "3.9.0")))
 
 
@@ -43,9 +41,9 @@ def test_there_and_back(tmp_path):
 
 
 def test_candidates_of_the_kernel_itself():
-    section = tomli.loads(text_of(configs='"autotune"'))["kernel"]["k"]
+    section = read(text_of(configs='"autotune"'))
     own = (Candidate((("BLOCK", 64),)), Candidate((("BLOCK", 32),), (("num_warps", 2),)))
-    described = OpManifest("n", (ManifestKernel("k", section, (own,)),))
+    described = OpManifest("n", (ManifestKernel(section, (own,)),))
     (op,) = OpManifest.from_json(json.loads(described.text())).kernels[0].ops()
     assert op.launches[0].candidates == own
 
@@ -81,7 +79,7 @@ def test_what_times_depend_on():
 
 def test_kernels_are_in_the_order_of_their_names():
     one = described().kernels[0]
-    both = OpManifest("n", (ManifestKernel("z", one.section, one.candidates), one))
+    both = OpManifest("n", (ManifestKernel(replace(one.section, name="z"), one.candidates), one))
     assert [kernel["name"] for kernel in both.to_json()["kernels"]] == ["k", "z"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbuild.ops.fake_kernels import fake_source
-from kbuild.ops.section import SectionReading, read_section
+from kbuild.ops.section import DslSection, read_section
 from tests.support.sections import FOLDER, read, text_of
 
 WORDS = st.sampled_from(
@@ -61,7 +61,7 @@ def test_shapes(shapes):
 
 
 def check(reading):
-    assert isinstance(reading, SectionReading)
+    assert isinstance(reading, DslSection)
     assert all(issue.message for issue in reading.issues)
     for op in reading.ops:
         compile(fake_source(op), "fake", "exec")

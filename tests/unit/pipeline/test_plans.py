@@ -16,7 +16,8 @@ from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.ui import Ui
-from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from tests.support.fake_machine import toolchains as toolchains_of
 from tests.support.git_repository import commit, git
 from tests.support.projects import BINDING, kernel
 
@@ -29,11 +30,11 @@ class OldCompiler(ToolchainSource):
 
     name = "old"
 
-    def refuses(self, requires: Requirements) -> str | None:
+    def unsupported_reason(self, requires: Requirements) -> str | None:
         return None if str(requires.toolkit).startswith("12") else "CUDA 12 only"
 
     def compiler(self, requires: Requirements) -> str | None:
-        assert self.refuses(requires) is None
+        assert self.unsupported_reason(requires) is None
         return "12.4"
 
     def provision(self, requires: Requirements) -> Toolchain:
@@ -44,7 +45,7 @@ def test_only_what_another_release_compiles_is_made_again(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
     planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN)
     plans = planner.select(Selection(globs=NAMES))
-    old, new = replan_for_compilers(planner, plans, FallbackToolchains([OldCompiler()]))
+    old, new = replan_for_compilers(planner, plans, toolchains_of(OldCompiler()))
     assert [one.variant for one in (old, new)] == [one.variant for one in plans]
     assert "10.0" in plans[0].archs
     assert "10.0" not in old.archs
@@ -55,7 +56,7 @@ def test_archs_that_the_user_asks_for_stay(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
     planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN, ("9.0",))
     plans = planner.select(Selection(globs=NAMES[:1]))
-    (old,) = replan_for_compilers(planner, plans, OldCompiler())
+    (old,) = replan_for_compilers(planner, plans, toolchains_of(OldCompiler()))
     assert old.archs == ("9.0",)
 
 
@@ -90,9 +91,9 @@ class CountedToolchains(ToolchainSource):
     def __init__(self, source: ToolchainSource) -> None:
         self.source, self.asked = source, Counter[tuple[str, str]]()
 
-    def refuses(self, requires: Requirements) -> str | None:
-        self.asked["refuses", requires.backend] += 1
-        return self.source.refuses(requires)
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        self.asked["unsupported_reason", requires.backend] += 1
+        return self.source.unsupported_reason(requires)
 
     def compiler(self, requires: Requirements) -> str | None:
         self.asked["compiler", requires.backend] += 1
@@ -121,23 +122,24 @@ def test_a_build_asks_for_each_toolchain_and_plans_each_variant_once(project, mo
     git(made.root, "init", "-q")
     commit(made.root)
     tools, plans, runner = [], Counter[str](), CountedRunner()
-    make_plan, make_source = planning._make_plan, toolchains._compiler_source
+    make_plan, make_sources = planning._make_plan, toolchains._sources
 
-    def counted_source(*args, **settings) -> CountedToolchains:
-        tools.append(CountedToolchains(make_source(*args, **settings)))
-        return tools[-1]
+    def counted_sources(*args) -> list[CountedToolchains]:
+        host, _ = make_sources(*args)
+        tools.append(CountedToolchains(host))
+        return tools[-1:]
 
     def counted_plan(planner, choice, compiler):
         plans[str(choice.variant)] += 1
         return make_plan(planner, choice, compiler)
 
-    monkeypatch.setattr(toolchains, "_compiler_source", counted_source)
+    monkeypatch.setattr(toolchains, "_sources", counted_sources)
     monkeypatch.setattr(planning, "_make_plan", counted_plan)
     services = Services(runner, Ui(), made.root.parent / "cache")
     for status in ("built", "up-to-date"):
         results = build(made, BuildOptions(toolchain="host"), services)
         assert [result.status for result in results] == [status] * 2
-        questions = ("refuses", "compiler", "provision")
+        questions = ("unsupported_reason", "compiler", "provision")
         assert tools[-1].asked == {(q, name): 1 for q in questions for name in ("cpu", "cuda")}
         assert plans == dict.fromkeys(("torch-cpu", "torch-cuda"), 1)
         assert sum(n for argv, n in runner.git.items() if "rev-parse HEAD" in argv) == 1

@@ -1,21 +1,155 @@
-"""Who compiles a ROCm variant, and against which Torch: the whole order, as commands ask for it."""
+"""Which source serves a variant, and why: the order of sources, given wheels, and headers."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
+from kbuild.pipeline.toolchains import Toolchains, find_toolchains
 from kbuild.plan.plan import Requirements
-from kbuild.project.variant import System
+from kbuild.project.variant import System, host_system
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
+from kbuild.system.store import Store
 from kbuild.system.ui import Ui
-from tests.support.fake_machine import FakeRunner, fake_rocm, fake_torch, full, machine, stable
+from kbuild.toolchains.dependency_headers.search import HeaderResolver
+from kbuild.toolchains.torch_wheel import open_torch_wheels, open_wheel
+from tests.support.cutlass_trees import FakeGit, make_tree
+from tests.support.fake_machine import (
+    FakeRunner,
+    FakeSource,
+    fake_rocm,
+    fake_torch,
+    full,
+    machine,
+    stable,
+    toolchains,
+)
 from tests.support.torch_wheels import torch_wheel
 
 SYSTEM = "x86_64-linux"
+CUDA = Requirements("cuda", toolkit="13.0")
+
+
+class TestOrder:
+    def test_the_first_that_fits_provides(self) -> None:
+        sources = FakeSource("host", "no nvcc"), FakeSource("wheels"), FakeSource("third")
+        assert toolchains(*sources).unsupported_reason(CUDA) is None
+        assert toolchains(*sources).provision(CUDA).source == "wheels"
+
+    @pytest.mark.parametrize(
+        ("sources", "reason"),
+        [
+            ([("host", "no nvcc"), ("wheels", "offline")], "host: no nvcc; wheels: offline"),
+            ([("host", "needs aarch64"), ("wheels", "needs aarch64")], "needs aarch64"),
+            ([("host", "no nvcc"), ("rocm", "for ROCm only", "rocm")], "no nvcc"),
+            ([("rocm", "for ROCm only", "rocm")], "for ROCm only"),
+        ],
+        ids=["each", "each once", "only of those that could have served", "the only source"],
+    )
+    def test_reasons(self, sources, reason) -> None:
+        box = toolchains(*(FakeSource(*source) for source in sources))
+        assert box.unsupported_reason(CUDA) == reason
+        with pytest.raises(ToolchainError, match=f"no toolchain fits: {reason}"):
+            box.provision(CUDA)
+
+    def test_another_system_is_the_only_reason(self) -> None:
+        box = toolchains(FakeSource("host", "no nvcc"), FakeSource("wheels", "offline"))
+        reason = box.unsupported_reason(replace(CUDA, system="s390x-linux"))
+        assert reason == f"needs s390x-linux; this machine is {host_system()}"
+
+
+class TestTorchWheels:
+    def test_the_first_wheel_that_fits_decides(self, tmp_path):
+        versions = {"rocm": "2.13.0+rocm7.1", "cpu": "2.13.0+cpu"}
+        wheels = {
+            name: open_wheel(torch_wheel(tmp_path, version), tmp_path / "cache", LocalRunner())
+            for name, version in versions.items()
+        }
+        box = toolchains(
+            FakeSource("others"),
+            of_wheels=[
+                (wheels["rocm"], [FakeSource("rocm", "no clang")]),
+                (wheels["cpu"], [FakeSource("cpu")]),
+            ],
+        )
+        assert box.unsupported_reason(full(toolkit="7.1")) == "no clang"
+        cpu = Requirements("cpu", "2.13", system=SYSTEM)
+        assert [box.provision(each).source for each in (cpu, full())] == ["cpu", "others"]
+        assert box.preview(cpu).source == "cpu"
+
+
+NEEDS = Requirements("cpu", torch="2.13", libraries=("cutlass_3_8",))
+
+
+class TestHeaders:
+    """The headers that a kernel depends on, beside whatever compiles."""
+
+    @staticmethod
+    def box(folder: Path, reason: str | None = None, **given: Path) -> Toolchains:
+        headers = HeaderResolver(given, folder / "cache", FakeGit(), {"PATH": ""})
+        return Toolchains((FakeSource("host", reason),), headers)
+
+    def test_they_are_facts_and_versions(self, tmp_path: Path) -> None:
+        tree = make_tree(tmp_path / "mine")
+        box = self.box(tmp_path, cutlass_3_8=tree)
+        assert box.unsupported_reason(NEEDS) is None
+        made = box.provision(NEEDS)
+        folders = f"{tree}/include;{tree}/tools/util/include"
+        assert made.cache == (("A", "1"), ("KBUILD_CUTLASS_3_8_INCLUDE_DIRS", folders))
+        assert made.compilers == (("c++", "12"),)
+        (compiler, (name, version)) = made.summary.versions
+        assert (compiler, name) == (("c++", "12"), "cutlass_3_8")
+        assert version.startswith(f"3.8.0 ({tree}, sha256 ")
+
+    def test_another_content_is_another_fingerprint(self, tmp_path: Path) -> None:
+        tree = make_tree(tmp_path / "mine")
+        before = self.box(tmp_path, cutlass_3_8=tree).provision(NEEDS).fingerprint
+        (tree / "include" / "new.h").write_text("")
+        assert self.box(tmp_path, cutlass_3_8=tree).provision(NEEDS).fingerprint != before
+
+    def test_without_headers_nothing_is_added(self, tmp_path: Path) -> None:
+        plain, box = replace(NEEDS, libraries=()), self.box(tmp_path)
+        assert box.unsupported_reason(plain) is None
+        assert box.provision(plain) == FakeSource("host").provision(plain)
+        assert box.preview(plain) == FakeSource("host").preview(plain)
+
+    def test_the_reason_of_the_compilers_comes_first(self, tmp_path: Path) -> None:
+        assert self.box(tmp_path, "no nvcc").unsupported_reason(NEEDS) == "no nvcc"
+        needs = replace(NEEDS, libraries=("cutlass_4_0",))
+        assert "CUTLASS 4.0.0" in str(self.box(tmp_path).unsupported_reason(needs))
+
+    def test_planning_fetches_nothing(self, tmp_path: Path) -> None:
+        summary = self.box(tmp_path).preview(NEEDS)
+        version = dict(summary.versions)["cutlass_3_8"]
+        assert (summary.versions[0], summary.fingerprint) == (("c++", "12"), "")
+        assert version == "3.8.0 (nvidia-cutlass 3.8.0.0 of the package index, sha256 013147221a63)"
+        assert not (tmp_path / "cache").exists()
+
+    def test_the_release_may_depend_on_the_compiler(self, tmp_path: Path) -> None:
+        box = self.box(tmp_path)
+        needs = Requirements("xpu", toolkit="2025.3", libraries=("sycl_tla",))
+        assert dict(box.preview(needs).versions)["sycl_tla"].startswith("0.8 (sycl-tla 0.8.0 ")
+        with pytest.raises(ToolchainError, match="no release"):
+            box.preview(replace(needs, toolkit=None))
+
+    def test_the_fingerprint_does_not_tell_where_the_store_is(self, tmp_path: Path) -> None:
+        git = FakeGit(make_tree(tmp_path / "remote"), ("v3.8.0",))
+        env = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1"}
+        folders = [tmp_path / "one", tmp_path / "two"]
+        made = [
+            Toolchains((FakeSource("host"),), HeaderResolver({}, folder, git, env)).provision(NEEDS)
+            for folder in folders
+        ]
+        assert made[0].cache != made[1].cache
+        assert made[0].fingerprint == made[1].fingerprint
+        for folder in folders:
+            Store(folder / "store").prune(0)
 
 
 class Machine:
@@ -35,7 +169,7 @@ class Machine:
         runner: FakeRunner = self.runner
         given = open_torch_wheels(wheels, self.cache, runner)
         options = BuildOptions(toolchain=name, python=self.python)
-        return toolchain_source(options, Services(runner, Ui(), self.cache), given)
+        return find_toolchains(options, Services(runner, Ui(), self.cache), given)
 
     def made(self, requires: Requirements, *wheels: Path, name: str = "auto") -> tuple[str, str]:
         """Source and Torch."""
@@ -56,7 +190,7 @@ def wheel(tmp_path) -> Path:
 
 
 def test_nothing_is_skipped_with_words(here):
-    reason = here.tools().refuses(full())
+    reason = here.tools().unsupported_reason(full())
     assert "needs ROCm 7.2; " in reason
     assert "does not say which release it is" in reason
 
@@ -70,15 +204,15 @@ def test_an_installed_rocm_with_the_torch_that_a_variant_needs(here, wheel):
 def test_a_wheel_for_another_rocm_changes_nothing(here, tmp_path):
     here.has_rocm()
     other = torch_wheel(tmp_path / "wheels", "2.13.0+rocm7.1")
-    assert "built for ROCm 7.2" in here.tools(other).refuses(full())
+    assert "built for ROCm 7.2" in here.tools(other).unsupported_reason(full())
 
 
 def test_an_installed_rocm_of_another_release_is_passed_over(here, wheel):
     here.has_rocm("6.4.1")
-    assert "has 6.4.1" in here.tools(wheel).refuses(full())
+    assert "has 6.4.1" in here.tools(wheel).unsupported_reason(full())
 
 
 def test_a_real_rocm_needs_a_torch_for_it(here):
     here.has_rocm()
-    reason = here.tools().refuses(full())
+    reason = here.tools().unsupported_reason(full())
     assert "needs Torch 2.13 built for ROCm 7.2, such as a wheel given by --torch-wheel" in reason

@@ -9,6 +9,7 @@ import pytest
 from kbuild.build.report import VariantOutcome, render_report
 from kbuild.build.unit_log import UnitLog
 from kbuild.ops.image import KernelImage, UnitImage
+from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.pipeline.variant import image_rows, with_image_compilers
 from kbuild.plan.plan import (
@@ -22,7 +23,8 @@ from kbuild.system.budget import Budget
 from tests.support.cubins import cubin
 
 BUDGET = Budget(1, 1000)
-KERNEL = AotKernel("gemm", "triton", ("triton==3.9.0",), ("k.py",), ("sm_90a",), "cuda13", {})
+TABLE = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["k.py"]}
+KERNEL = AotKernel(read_section("gemm", TABLE), ("sm_90a",), "cuda13")
 
 
 def compiled(target: str, size: int, *, cached: bool = False, registers: int | None = None):

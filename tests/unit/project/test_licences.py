@@ -47,7 +47,7 @@ def test_accepted(given, environ, names):
 def test_one_reason_for_all_variants():
     several = [candidate(name, (metadata_entry(NAME), PART)) for name in ("a", "b", "c")]
     (reason,) = unaccepted_licences([candidate("plain"), *several], frozenset({"other"}))
-    assert reason.words == f"{PART} is linked into a and 2 more: its terms bind the publisher"
+    assert reason.message == f"{PART} is linked into a and 2 more: its terms bind the publisher"
     assert "--accept-license nvidia-cutlass-dsl" in reason.hint
     assert "KBUILD_ACCEPT_LICENSE=nvidia-cutlass-dsl" in reason.hint
     assert "https://" in reason.hint

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.pipeline.provenance.builder import running_builder
+from kbuild.pipeline.provenance.attestation import running_builder
 from kbuild.plan.metadata import GitState
 from kbuild.project.identity import identify
 from kbuild.publish.reproduce import copy_source

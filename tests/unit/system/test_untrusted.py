@@ -19,13 +19,13 @@ from kbuild.ops.tuned_tables import read_table_files
 from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.pipeline.nix.program import _settings
 from kbuild.pipeline.package import is_variant
-from kbuild.pipeline.provenance.builder import _installed_from
+from kbuild.pipeline.provenance.attestation import _installed_from
 from kbuild.pipeline.provenance.documents import subjects
 from kbuild.plan.digest import recorded_files
 from kbuild.plan.metadata import MetadataError, parse_metadata, read_metadata
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.publish.card.model import CardError
-from kbuild.publish.hub.huggingface import HuggingFaceClient, account_of
+from kbuild.publish.hub.huggingface import HubClient, account_of
 from kbuild.publish.hub.repository import Repo
 from kbuild.publish.signing.verify import _signed_digest
 from kbuild.sources.includes import IncludeGraph
@@ -348,7 +348,7 @@ class TestHub:
                 return [RepoFile(path=path, size=1, oid="a")]
 
         with pytest.raises(HubError):
-            HuggingFaceClient(Api()).tree(Repo("o/k"), "a")
+            HubClient(Api()).tree(Repo("o/k"), "a")
 
     def test_a_library_that_stumbles_over_an_answer(self):
         class Api:
@@ -356,7 +356,7 @@ class TestHub:
                 return {}["branches"]
 
         with pytest.raises(HubError, match=r"asking the Hub .* failed"):
-            HuggingFaceClient(Api()).refs(Repo("o/k"))
+            HubClient(Api()).refs(Repo("o/k"))
 
 
 class TestNames:

@@ -2,57 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kbuild.plan.plan import Requirements
 from kbuild.project.variant import host_system
-from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
-from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.toolchains.device_compilers import find_device_compiler
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-
-NEEDS = Requirements("cuda", toolkit="13.0")
-
-
-class Source(ToolchainSource):
-    def __init__(self, name: str, reason: str | None, *backends: str) -> None:
-        self.name, self.reason, self.backends = name, reason, backends
-
-    def refuses(self, requires: Requirements) -> str | None:
-        return self.reason
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        return Toolchain(self.name, Path("cmake"), Path("ninja"), Path("python"))
-
-
-def test_the_first_that_fits_provides() -> None:
-    box = FallbackToolchains(
-        [Source("host", "no nvcc"), Source("wheels", None), Source("third", None)]
-    )
-    assert box.refuses(NEEDS) is None
-    assert box.provision(NEEDS).source == "wheels"
-
-
-def test_every_reason_is_told_once() -> None:
-    box = FallbackToolchains([Source("host", "no nvcc"), Source("wheels", "offline")])
-    assert box.refuses(NEEDS) == "host: no nvcc; wheels: offline"
-    same = FallbackToolchains([Source("host", "needs aarch64"), Source("wheels", "needs aarch64")])
-    assert same.refuses(NEEDS) == "needs aarch64"
-    with pytest.raises(ToolchainError, match="no toolchain fits: host: no nvcc"):
-        box.provision(NEEDS)
-
-
-def test_reasons_are_of_what_could_have_served() -> None:
-    box = FallbackToolchains([Source("host", "no nvcc"), Source("rocm", "for ROCm only", "rocm")])
-    assert box.refuses(NEEDS) == "no nvcc"
-
-
-def test_another_system_is_the_only_reason() -> None:
-    box = FallbackToolchains([Source("host", "no nvcc"), Source("wheels", "offline")])
-    elsewhere = Requirements("cuda", toolkit="13.0", system="s390x-linux")
-    assert box.refuses(elsewhere) == f"needs s390x-linux; this machine is {host_system()}"
 
 
 class Compiler:
@@ -104,6 +59,6 @@ def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
 
 def test_python_only_variants_need_no_device_compiler(tmp_path: Path) -> None:
     host = HostToolchains(Compiler(""), FactCache(tmp_path), finder=None)
-    assert host.refuses(Requirements("cuda")) is None
+    assert host.unsupported_reason(Requirements("cuda")) is None
     compiled = Requirements("cuda", toolkit="13.0", system=str(host_system()))
-    assert "needs a compiler for cuda 13.0" in str(host.refuses(compiled))
+    assert "needs a compiler for cuda 13.0" in str(host.unsupported_reason(compiled))

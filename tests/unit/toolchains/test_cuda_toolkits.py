@@ -38,7 +38,11 @@ def test_where_the_variable_says(toolkits, tmp_path):
     nvcc(tmp_path / "own-12.6")
     found = toolkits(CUDA_HOME=str(tmp_path / "own-12.6"), PATH="")
     made = found.provide("12.6")
-    assert (found.refuses("12.6"), made.root, made.notes) == (None, tmp_path / "own-12.6", ())
+    assert (found.unsupported_reason("12.6"), made.root, made.notes) == (
+        None,
+        tmp_path / "own-12.6",
+        (),
+    )
     assert dict(made.versions) == {"cuda": "12.6", "nvcc": "12.6.85 (local)"}
     assert found.compiler("12.6") is None
 
@@ -56,7 +60,7 @@ def test_another_release_is_no_help(toolkits, tmp_path):
     nvcc(tmp_path / "own-12.4")
     found = toolkits(CUDA_PATH=str(tmp_path / "own-12.4"), PATH="")
     usual = tmp_path / "usual" / "cuda-12.6"
-    assert found.refuses("12.6") == f"none is at $CUDA_HOME, $CUDA_PATH, PATH or {usual}"
+    assert found.unsupported_reason("12.6") == f"none is at $CUDA_HOME, $CUDA_PATH, PATH or {usual}"
     with pytest.raises(ToolchainError, match=r"no CUDA 12\.6 on this machine"):
         found.provide("12.6")
 
@@ -64,10 +68,10 @@ def test_another_release_is_no_help(toolkits, tmp_path):
 def test_one_that_does_not_start_is_none(toolkits, tmp_path):
     nvcc(tmp_path / "usual" / "cuda-12.6")
     found = replace(toolkits(PATH=""), runner=FakeRunner({"--version": failed("no such library")}))
-    assert (found.refuses("12.6") or "").startswith("none is at")
+    assert (found.unsupported_reason("12.6") or "").startswith("none is at")
 
 
 def test_what_wheels_make_is_left_to_them(toolkits, tmp_path):
     nvcc(tmp_path / "own-13.0")
     found = toolkits(CUDA_HOME=str(tmp_path / "own-13.0"), PATH="")
-    assert found.refuses("13.0") == "CUDA 13.0 is taken from wheels"
+    assert found.unsupported_reason("13.0") == "CUDA 13.0 is taken from wheels"

@@ -48,38 +48,39 @@ class TestFinding:
 
 class TestRefusals:
     def test_no_rocm(self, host):
-        refused = RocmToolchains(host, {"PATH": ""}, Path("/nonexistent")).refuses(stable())
+        rocm = RocmToolchains(host, {"PATH": ""}, Path("/nonexistent"))
+        refused = rocm.unsupported_reason(stable())
         assert refused == "needs ROCm 7.2; there is none at $ROCM_PATH, /nonexistent or on PATH"
 
     def test_another_release_names_both(self, host, tmp_path):
         rocm = fake_rocm(tmp_path / "rocm", "6.4.1")
-        refused = rocm_host(host, rocm).refuses(stable())
+        refused = rocm_host(host, rocm).unsupported_reason(stable())
         assert refused == f"needs ROCm 7.2; {rocm} has 6.4.1"
 
     def test_a_folder_that_is_no_rocm(self, host, tmp_path):
-        refused = rocm_host(host, tmp_path).refuses(stable())
+        refused = rocm_host(host, tmp_path).unsupported_reason(stable())
         assert refused == f"needs ROCm 7.2; {tmp_path} does not say which release it is"
 
     def test_an_incomplete_one_says_what_is_missing(self, host, tmp_path):
         rocm = fake_rocm(tmp_path / "rocm")
         (rocm / "llvm/bin/clang++").unlink()
-        assert rocm_host(host, rocm).refuses(stable()) == f"{rocm} has no clang"
+        assert rocm_host(host, rocm).unsupported_reason(stable()) == f"{rocm} has no clang"
 
     def test_the_full_abi_needs_torch_for_that_rocm(self, host, tmp_path):
-        refused = rocm_host(host, fake_rocm(tmp_path / "rocm")).refuses(full())
+        refused = rocm_host(host, fake_rocm(tmp_path / "rocm")).unsupported_reason(full())
         assert refused is not None
         assert refused.startswith("needs Torch 2.13 built for ROCm 7.2, such as a wheel given by ")
         assert refused.endswith("has 2.13.0+cpu")
 
     def test_a_torch_for_another_rocm_is_named(self, tmp_path):
         host, _ = machine(tmp_path, fake_torch(tmp_path, "2.13.0+rocm7.1", "7.1.25424"))
-        refused = rocm_host(host, fake_rocm(tmp_path / "rocm")).refuses(full())
+        refused = rocm_host(host, fake_rocm(tmp_path / "rocm")).unsupported_reason(full())
         assert refused is not None
         assert refused.endswith("has 2.13.0+rocm7.1 for ROCm 7.1.25424")
 
     def test_other_backends(self, host, tmp_path):
         rocm = rocm_host(host, fake_rocm(tmp_path / "rocm"))
-        assert rocm.refuses(Requirements("cuda", toolkit="13.0")) is not None
+        assert rocm.unsupported_reason(Requirements("cuda", toolkit="13.0")) is not None
 
     def test_provisioning_what_was_refused_is_an_error(self, host):
         with pytest.raises(ToolchainError, match=r"needs ROCm 7\.2; there is none"):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.plugins.debian.deb_archive import unpack_deb
+from kbuild.plugins.debian.packages import unpack_deb
 from kbuild.system.errors import DamagedFileError, StorageError
 from kbuild.system.untrusted import UnpackLimit
 from kbuild.toolchains.wheels import wheel_file

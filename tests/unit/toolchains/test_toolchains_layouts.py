@@ -22,35 +22,35 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "5b61e9ca5d0c5d3c",
+        "e5228a9745b28696",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "torch": (
         1,
-        "fed280b028177c93",
+        "16d24a3c7b8bd29f",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "fed280b028177c93",
+        "16d24a3c7b8bd29f",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "8f2329ace8985a81",
+        "2e3159a0195a8614",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "4e24a9a94359f061",
+        "b09ed2f9fb2fcbc2",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "6b93b45f72ba69e4",
+        "5344cce3161c7d2d",
         "dsl/environment.py",
     ),
 }

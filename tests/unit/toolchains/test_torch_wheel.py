@@ -14,11 +14,10 @@ from kbuild.project.variant import System
 from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.version import Version
-from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.host import HostToolchains
-from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
-from kbuild.toolchains.wheels.source import WheelToolchains
+from kbuild.toolchains.torch_wheel import open_wheel
 from tests.support.projects import BINDING, kernel
 from tests.support.toolkit_wheels import fill
 from tests.support.torch_wheels import opened, torch_wheel, version_file
@@ -28,10 +27,8 @@ SYSTEM = "x86_64-linux"
 
 @pytest.fixture(autouse=True)
 def on_x86(monkeypatch) -> None:
-    monkeypatch.setattr("kbuild.toolchains.torch_wheel.host_system", lambda: SYSTEM)
-    monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: SYSTEM)
-    own = "kbuild.pipeline.toolchains.host_system"
-    monkeypatch.setattr(own, lambda: System.parse(SYSTEM))
+    for module in ("torch_wheel", "host"):
+        monkeypatch.setattr(f"kbuild.toolchains.{module}.host_system", lambda: System.parse(SYSTEM))
 
 
 def look(path: Path, cache: Path):
@@ -181,7 +178,7 @@ class TestUnpacking:
         stubs = {path.name for path in Path(wheel.facts["library_dir"]).iterdir()}
         assert {"libtorch_hip.so", "libc10_hip.so", "libtorch_xpu.so", "libtorch.so"} <= stubs
         (source,) = entry.facts["sources"]
-        assert (source["filename"], source["sha256"]) == (wheel.name, wheel.told["sha256"])
+        assert (source["filename"], source["sha256"]) == (wheel.name, wheel.metadata["sha256"])
 
     def test_a_damaged_member_is_found(self, tmp_path):
         path = torch_wheel(tmp_path, lie={"torch/include/torch/library.h": b"#pragma twice\n"})
@@ -190,49 +187,24 @@ class TestUnpacking:
         assert not (tmp_path / "cache/store" / look(path, tmp_path / "cache").recipe.name).exists()
 
 
-class Source(ToolchainSource):
-    def __init__(self, name: str, reason: str | None = None) -> None:
-        self.name, self.reason = name, reason
-
-    def refuses(self, requires: Requirements) -> str | None:
-        return self.reason
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        return Toolchain(self.name, Path("cmake"), Path("ninja"), Path("python"))
-
-
-class TestChoosing:
-    def test_the_wheel_that_fits_goes_first(self, tmp_path):
-        given = [(opened(tmp_path), Source("rocm")), (opened(tmp_path, "2.13.0+cpu"), Source("c"))]
-        box = TorchWheelToolchains(given, Source("others"))
-        asked = [needs("rocm", "7.1"), needs("cpu", None), needs("rocm", "7.2")]
-        assert [box.provision(each).source for each in asked] == ["rocm", "c", "others"]
-        assert box.preview(asked[0]).source == "rocm"
-
-    def test_a_wheel_that_fits_is_not_passed_over(self, tmp_path):
-        box = TorchWheelToolchains(
-            [(opened(tmp_path), Source("rocm", "no clang"))], Source("others")
-        )
-        assert box.refuses(needs("rocm", "7.1")) == "no clang"
-        assert box.refuses(needs("rocm", "7.2")) is None
-
-
 @pytest.mark.compile
 class TestToolchains:
     def test_the_host_builds_against_it(self, tmp_path):
         wheel = opened(tmp_path, "2.12.1+cpu")
-        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), torch_wheel=wheel)
         made = host.provision(needs("cpu", None, "2.12"))
         entries = dict(made.cache)
         assert entries["KBUILD_TORCH_VERSION"] == "2.12.1+cpu"
         assert Path(entries["KBUILD_TORCH_LIBRARY_DIR"], "libtorch_cpu.so").is_file()
-        assert dict(made.versions)["torch-wheel"] == f"{wheel.name} sha256:{wheel.told['sha256']}"
+        assert (
+            dict(made.versions)["torch-wheel"] == f"{wheel.name} sha256:{wheel.metadata['sha256']}"
+        )
         assert "torch-wheel" not in dict(made.compilers)
         assert "no release of Torch" not in " ".join(made.notes)
 
     def test_a_nightly_is_told(self, tmp_path):
         wheel = opened(tmp_path, "2.15.0.dev20261110+cpu")
-        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), torch_wheel=wheel)
         assert "is the pre-release 2.15.0.dev20261110+cpu" in " ".join(
             host.provision(needs("cpu", None, "2.15")).notes
         )
@@ -240,12 +212,12 @@ class TestToolchains:
     def test_cuda_comes_from_wheels_and_torch_from_this_one(self, tmp_path):
         lock = replace(fill(tmp_path / "shelf"), torch={})
         wheel = opened(tmp_path, "2.13.0+cu130")
-        source = WheelToolchains(LocalRunner(), tmp_path / "cache", lock=lock, supply=wheel)
+        source = WheelToolchains(LocalRunner(), tmp_path / "cache", lock=lock, torch_wheel=wheel)
         requires = needs("cuda", "13.0")
-        assert replace(source, supply=None).refuses(requires) == (
+        assert replace(source, torch_wheel=None).unsupported_reason(requires) == (
             "needs Torch 2.13; the lock pins "
         )
-        assert source.refuses(requires) is None
+        assert source.unsupported_reason(requires) is None
         record = dict(source.preview(requires).versions)
         assert (record["torch"], record["cuda"]) == ("2.13.0+cu130", "13.0")
         assert record["torch-wheel"].startswith(wheel.name)
@@ -253,7 +225,7 @@ class TestToolchains:
 
 class TestPipeline:
     def test_outside_the_matrix(self, tmp_path):
-        from kbuild.pipeline.toolchains import open_torch_wheels
+        from kbuild.toolchains.torch_wheel import open_torch_wheels
 
         for version, words in (
             ("2.16.0.dev20261110+cpu", "is Torch 2.16 for cpu, which is not in kbuild's matrix"),
@@ -267,10 +239,10 @@ class TestPipeline:
             open_torch_wheels([wheel], tmp_path, LocalRunner())
 
     def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
-        from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
         from kbuild.plan.selection import Selection
         from kbuild.plan.variant import Planner
         from kbuild.system.sourcetree import SourceTree
+        from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
         (wheel,) = open_torch_wheels(
             [torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner()

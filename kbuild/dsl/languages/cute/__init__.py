@@ -170,7 +170,7 @@ class Cute(Language):
         ),
     )
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
         version = version_of(pins)
         if version is None:
@@ -217,7 +217,7 @@ class Cute(Language):
         """See `Language.licences`."""
         return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
 
-    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
+    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
 

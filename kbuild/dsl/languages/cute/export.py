@@ -206,7 +206,7 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
     Raises:
         UsageError: one is not a target, or the compiler does not make code for it.
     """
-    reason = Cute().refuses(toolchain)
+    reason = Cute().unsupported_reason(toolchain)
     if reason:
         raise UsageError(f"--toolchain {reason}")
     return tuple(dict.fromkeys(_parse_target(text, toolchain) for text in texts))
@@ -279,8 +279,8 @@ class CuteExporter(Exporter):
         group.add_argument(
             "--function-prefix",
             metavar="NAME",
-            help="prefix of the names of the C functions, for one target; used as it is "
-            "(default: the name, the target and a digest)",
+            help="prefix of the C functions, for one target (default: the name, the "
+            "target and a digest)",
         )
         group.add_argument(
             "--emit", choices=("c",), default="c", help="c: a header and an object (default)"

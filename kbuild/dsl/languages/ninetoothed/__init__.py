@@ -40,14 +40,14 @@ class NineToothed(Triton):
     has_jit_fallback = False
     launch_runtime = launch_recorder = None
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
         version = pinned_version("ninetoothed", pins)
         if version is None:
             return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
         if Version.parse(version) < OLDEST:
             return f"pins NineToothed {version}; kbuild supports {OLDEST} and later"
-        return super().refuses(pins)
+        return super().unsupported_reason(pins)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """See `Language.requirements`."""

@@ -165,7 +165,7 @@ class _BoundTensors:
         own = ((tensor, config.dtypes[name]) for name, tensor in self.tensors.items())
         return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in own)
 
-    def said(self, dtypes: Mapping[str, str | None]) -> str:
+    def describe(self, dtypes: Mapping[str, str | None]) -> str:
         """The dtypes for a message: one when all are the same."""
         if len(set(dtypes.values())) == 1:
             return f"`{next(iter(dtypes.values()))}`"
@@ -182,23 +182,25 @@ def _judge_dtypes(
     if not any(called.fits(config, dtypes) for config in facts.configs for dtypes in sets):
         # One mistake, and not one for each side.
         first = facts.configs[0]
-        kernel = called.said({t: first.dtypes[name] for name, t in called.tensors.items()})
-        section = called.said({tensor: d for tensor, d in sets[0].items() if tensor in own})
+        kernel = called.describe({t: first.dtypes[name] for name, t in called.tensors.items()})
+        section = called.describe({tensor: d for tensor, d in sets[0].items() if tensor in own})
         message = f"`{facts.name}` has configs for {kernel}, and the section says {section}"
         where.error(message, "write the same dtypes in both")
         return
     for dtypes in sets:
         if not any(called.fits(config, dtypes) for config in facts.configs):
-            description = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})
+            description = called.describe(
+                {tensor: d for tensor, d in dtypes.items() if tensor in own}
+            )
             message = f"`{facts.name}` has no config for {description}"
             where.error(message, "add one, or leave it out here")
-    foreign: dict[str, list[int]] = {}
+    others: dict[str, list[int]] = {}
     for index, config in enumerate(facts.configs, 1):
         if not any(called.fits(config, dtypes) for dtypes in sets):
             own_dtypes = {t: config.dtypes[name] for name, t in called.tensors.items()}
-            description = called.said(own_dtypes)
-            foreign.setdefault(description, []).append(index)
-    for description, configs in foreign.items():
+            description = called.describe(own_dtypes)
+            others.setdefault(description, []).append(index)
+    for description, configs in others.items():
         which = f"config {configs[0]}" + (f" and {len(configs) - 1} more" if configs[1:] else "")
         where.error(f"`{facts.name}` has configs for {description}: {which}", "add the dtype here")
 
@@ -256,7 +258,7 @@ def _dtype_conditions(
     for dtypes in left:
         if group[0].by_dtype and not any(called.fits(config, dtypes) for config in same):
             constants = listed(f"{name} = {value}" for name, value in same[0].constants)
-            description = f"{called.said(dtypes)} with {constants}"
+            description = f"{called.describe(dtypes)} with {constants}"
             hint = "the kernel's text depends on the dtype: add the config"
             place.at("dtypes").error(f"`{facts.name}` has no config for {description}", hint)
 

@@ -176,7 +176,7 @@ class TileLang(Language):
         "a kernel is compiled for the numbers of a call, and sizes of a captured call are symbols"
     )
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
         version, releases = version_of(pins), _releases()
         able = " or ".join(f"{DISTRIBUTION}=={known}" for known in releases)
@@ -238,7 +238,7 @@ class TileLang(Language):
             return LinkInputs(hip=True)
         return LinkInputs(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
 
-    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
+    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
 

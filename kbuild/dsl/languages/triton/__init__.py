@@ -95,7 +95,7 @@ class Triton(Language):
     # With libdevice and AMD's device libraries, which are linked into images.
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
         version = version_of(pins)
         if version is None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.questions import ARGUMENTS, CONSTANTS, is_setting, refusal
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, is_setting, refusal
 from kbuild.plugins.capture.worker.settings import is_caller
 
 _KBUILD = f"{Path(__file__).parents[3]}/"

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.symbols import Symbols
 
 _OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 
 _CLASSES = (
     ("triton.tools.tensor_descriptor", "TensorDescriptor"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.recorder import Recorder
 
 _REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"

@@ -24,7 +24,7 @@ from kbuild.dsl.worker import device as devices
 from kbuild.dsl.worker import triton_driver
 from kbuild.dsl.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.calls import noted_questions
 from kbuild.plugins.capture.worker.runs import RunDevice
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from triton.runtime.jit import JITFunction
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.candidates import (
     LaunchValues,
     OwnCandidates,

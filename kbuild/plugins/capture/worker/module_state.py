@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.calls import asked_at_import
 from kbuild.plugins.capture.worker.changes import Changes, changes_of, dependent_names
 

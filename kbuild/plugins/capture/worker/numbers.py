@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.symbols import log2
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)

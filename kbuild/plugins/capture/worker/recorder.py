@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step
@@ -94,8 +94,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def is_allocated(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that the run allocated, and no operator's result."""
         name = self._roots.get(_storage(tensor), "")
-        made = {buffer["name"]: buffer for buffer in self.trace.buffers}
-        return name in made and not made[name].get("produced")
+        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        return name in buffers and not buffers[name].get("produced")
 
     def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
@@ -164,10 +164,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name = self._roots.get(_storage(tensor))
         if name is None:
             raise CaptureError("asks where a tensor lies that is not an argument", self.line())
-        made = {buffer["name"]: buffer for buffer in self.trace.buffers}
-        while name in made and made[name].get("aliases"):
-            name = made[name]["aliases"]
-        given = None if name in made else self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
+        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        while name in buffers and buffers[name].get("aliases"):
+            name = buffers[name]["aliases"]
+        given = (
+            None if name in buffers else self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
+        )
         return address_of(tensor, given)
 
     def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:

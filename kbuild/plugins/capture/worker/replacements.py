@@ -19,8 +19,8 @@ from torch.autograd.function import FunctionCtx
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.questions import refusal
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.questions import refusal
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS
 from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
 from kbuild.plugins.capture.worker.gradients import tensor_attributes

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.expression_values import CAPABILITIES
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.expression_values import CAPABILITIES
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.generated import generated_sources, install_driver
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.paths import walk

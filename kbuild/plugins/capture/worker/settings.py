@@ -15,8 +15,8 @@ from torch.amp import autocast_mode
 from torch.amp.autocast_mode import autocast
 from torch.autograd import function, grad_mode
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.questions import ARGUMENTS, CONSTANTS, argument_name
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 from kbuild.plugins.capture.worker.runs import NotFollowedError
 
 _KBUILD = f"{Path(__file__).parents[3]}/"

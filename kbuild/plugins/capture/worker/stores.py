@@ -13,7 +13,7 @@ from typing import Any
 
 from triton.runtime.jit import JITFunction
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 
 _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
     "atomic_xor", "atomic_xchg", "atomic_cas", "scatter", "async_store", "async_scatter",

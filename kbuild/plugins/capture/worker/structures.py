@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 
 _PLAIN = (bool, int, float, str)
 

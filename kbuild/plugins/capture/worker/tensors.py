@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.runs import NotFollowedError
 
 

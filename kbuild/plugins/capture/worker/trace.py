@@ -18,8 +18,8 @@ from torch._subclasses import fake_tensor
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from kbuild.ops.captured.expression_values import CAPABILITIES
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.expression_values import CAPABILITIES
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.steps import written_roots
 from kbuild.plugins.capture.worker.calls import CallFilter
 from kbuild.plugins.capture.worker.contexts import Context, Needs

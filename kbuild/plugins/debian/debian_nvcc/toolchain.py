@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_packages import (
+from kbuild.plugins.debian.packages import (
     DebianPackage,
     PackageSet,
     UnpackRules,
     fetch_packages,
     missing_downloader_reason,
+    unpack_deb,
 )
 from kbuild.project.matrix import arch_table
 from kbuild.system.errors import ToolchainError
@@ -30,10 +30,10 @@ from kbuild.system.store import Recipe, StoreEntry
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, StoredCudaToolkits, ToolVersions
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedToolkit
-from kbuild.toolchains.wheels.source import WheelToolchains
 
 _DATA = resources.files("kbuild.plugins.debian.debian_nvcc") / "data"
 _DATA_FILES = ("packages.json", "layout.toml", "nvcc.profile")
@@ -57,8 +57,8 @@ class DebianNvccPins:
         return Version((int(parts[0]), int(parts[1])))
 
     @property
-    def shelf(self) -> PackageSet:
-        """What is fetched."""
+    def package_set(self) -> PackageSet:
+        """The packages that are fetched."""
         return PackageSet(self.suite, self.packages, "install the CUDA toolkit and set CUDA_HOME")
 
     @property
@@ -85,7 +85,7 @@ def data_text(name: str) -> str:
 
 @cache
 def unpack_rules() -> UnpackRules:
-    """Where the package's files go."""
+    """The rules for the places of the package's files."""
     return UnpackRules.parse(data_text("layout.toml"))
 
 
@@ -102,7 +102,7 @@ def is_licence_accepted(environ: Mapping[str, str]) -> bool:
 
 
 def licence_instruction() -> str:
-    """What to do, for the sentence of a refusal."""
+    """The remedy, for the sentence of a refusal."""
     setting = f"{LICENCE_VARIABLE}={LICENCE_NAME}"
     return f"read {LICENCE_TITLE} ({LICENCE_URL}), and set {setting} to accept it"
 
@@ -168,8 +168,8 @@ class DebianNvccToolkits(StoredCudaToolkits):
         """See `StoredCudaToolkits.version`."""
         return self.pins.nvcc
 
-    def refuses(self, release: str) -> str | None:
-        """See `CudaToolkitSource.refuses`."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """See `CudaToolkitSource.unsupported_reason`."""
         own, wanted = self.pins.release, Version.parse(release)
         if wanted.major != own.major or wanted < own:
             return f"debian-nvcc is for CUDA {own.major}, from {own} on"
@@ -195,7 +195,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
 
     def provide(self, release: str) -> CudaToolkit:
         """See `CudaToolkitSource.provide`."""
-        reason = self.refuses(release)
+        reason = self.unsupported_reason(release)
         if reason is not None:
             raise ToolchainError(reason)
         root = self.install().root
@@ -210,7 +210,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
         Raises:
             ToolchainError: the licence is not accepted, or something cannot be fetched.
         """
-        reason = self.refuses(str(self.pins.release))
+        reason = self.unsupported_reason(str(self.pins.release))
         headers, recipe = self._headers, self._recipe
         if reason is not None or headers is None or recipe is None:
             raise ToolchainError(str(reason))
@@ -225,7 +225,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
 
     def _debs(self) -> list[Path]:
         runner = self.installer.runner
-        return fetch_packages(self.pins.shelf, self.cache / "downloads", self.environ, runner)
+        return fetch_packages(self.pins.package_set, self.cache / "downloads", self.environ, runner)
 
     @property
     def _headers(self) -> LockedToolkit | None:
@@ -240,7 +240,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
         return self._recipe is not None and self.installer.store.find(self._recipe) is not None
 
     def _note(self, release: str) -> str:
-        """What was used, and which of the release's own archs have no code for it."""
+        """The remark on what was used, and which of the release's own archs have no code for it."""
         text = f"compiled by nvcc {self.pins.title} for a CUDA {release} variant"
         own = arch_table("cuda", self.pins.release).targets
         missing = tuple(
@@ -263,14 +263,14 @@ class DebianNvccToolchains(ToolchainSource):
 
     name = "debian-nvcc"
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
         if requires.backend != "cuda" or requires.toolkit is None:
             return "debian-nvcc compiles for CUDA only"
-        reason = self.toolkits.refuses(requires.toolkit)
+        reason = self.toolkits.unsupported_reason(requires.toolkit)
         if reason is not None:
             return f"needs CUDA {requires.toolkit}: {reason}"
-        return self.wheels.refuses(requires)
+        return self.wheels.unsupported_reason(requires)
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`."""
@@ -282,7 +282,7 @@ class DebianNvccToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         if reason is not None:
             raise ToolchainError(f"debian-nvcc does not fit: {reason}")
         return self.wheels.provision(requires)

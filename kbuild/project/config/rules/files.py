@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from kbuild.project.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.project.config.document import TABLES_FOLDER, Document
 from kbuild.project.config.issue import Issue, KeyPath, did_you_mean
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.sources.includes import scan_file
 from kbuild.system.sourcetree import SourceTree
 
@@ -92,7 +93,7 @@ PACKAGE_RULES = (python_package,)
 
 
 PathUse = Literal["source", "project", "package"]
-"""What a path is of: a source or folder of sources, the project's folder, a file that is copied."""
+"""The use of a path: a source or folder of sources, the project's folder, a file that is copied."""
 _UNSUPPORTED: dict[PathUse, re.Pattern[str]] = {
     # Ends a line or a path of ninja's, an element of a list; begins an expression.
     "source": re.compile(r"[\n\r;|]|\$<"),
@@ -155,13 +156,13 @@ def listed_once(document: Document, _: RuleContext) -> Iterator[Issue]:
 
 
 def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue]:
-    """What lies where whole folders are taken is plain files of the project."""
+    """Folders that are packaged as a whole hold plain files of the project."""
     packages = {PACKAGE_FOLDERS[framework] for framework in document.frameworks()}
     folders = {*packages}
-    foreign = document.in_dsls()
-    if foreign:
+    dsl_sections = document.in_dsls()
+    if dsl_sections:
         folders.add(TABLES_FOLDER)
-    for section in foreign.values():
+    for section in dsl_sections.values():
         sources = section.get("src")
         first = sources[0] if isinstance(sources, list) and sources else None
         # What the kernels import lies beside them.

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kbuild.project.config.dependencies import EVERY_BACKEND, libraries, python_packages
-from kbuild.project.config.document import Document, RuleContext
+from kbuild.project.config.document import Document
 from kbuild.project.config.issue import Issue, KeyPath, closest, listed, one_of
 from kbuild.project.config.model import UnknownArchError
+from kbuild.project.config.rules.context import RuleContext
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
-"""What CMake takes as a target's name."""
+"""Names that CMake takes for a target."""
 _BINDING = "binding"
 
 

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kbuild.project.config.document import NAME, Document, RuleContext
+from kbuild.project.config.document import NAME, Document
 from kbuild.project.config.issue import Issue, KeyPath, closest, listed, one_of, toml_type
 from kbuild.project.config.model import BuildFile
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.project.licences import spdx_doubt
 from kbuild.system.version import Version
 
@@ -163,10 +164,10 @@ def noarch_has_no_kernels(document: Document, _: RuleContext) -> Iterator[Issue]
 
 def tvm_ffi_has_sources(document: Document, _: RuleContext) -> Iterator[Issue]:
     """`[tvm-ffi]` lists sources, unless every kernel is in a DSL: their functions are generated."""
-    foreign = document.in_dsls()
+    dsl_sections = document.in_dsls()
     if document.frameworks() != ["tvm-ffi"] or "src" in document.table("tvm-ffi"):
         return
-    if not foreign or len(foreign) < len(document.table("kernel")):
+    if not dsl_sections or len(dsl_sections) < len(document.table("kernel")):
         hint = "list the sources that export the functions"
         yield Issue(("tvm-ffi", "src"), "is missing", hint)
 

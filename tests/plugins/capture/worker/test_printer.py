@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.ops.captured.expression_values import evaluated
-from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.expression import EvaluationError, parse
+from kbuild.plugins.capture.expression_values import evaluated
+from kbuild.plugins.capture.programs import CaptureError
 from tests.unit.ops.expression.test_expression_codegen import run
 
 torch = pytest.importorskip("torch")

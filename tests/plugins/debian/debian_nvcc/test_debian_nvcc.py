@@ -17,14 +17,14 @@ from kbuild.plugins.debian.debian_nvcc.toolchain import (
     pins,
     unpack_rules,
 )
-from kbuild.plugins.debian.debian_packages import DebianPackage
+from kbuild.plugins.debian.packages import DebianPackage
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256
 from kbuild.system.processes import LocalRunner, ProcessResult
+from kbuild.toolchains import from_wheels
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, CudaToolkitSource
-from kbuild.toolchains.wheels import source
-from kbuild.toolchains.wheels.source import WheelToolchains
+from kbuild.toolchains.from_wheels import WheelToolchains
 from tests.support.debian_packages import make_deb
 from tests.support.toolkit_wheels import fill
 from tests.support.wheel_index import serve
@@ -68,7 +68,7 @@ class Machine:
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
+    monkeypatch.setattr(from_wheels, "host_system", lambda: System("x86_64", "linux"))
     monkeypatch.setattr(
         "kbuild.plugins.debian.debian_nvcc.toolchain.missing_downloader_reason",
         lambda: None,
@@ -117,7 +117,7 @@ def test_it_is_made_once_and_whole(toolkits: DebianNvccToolkits) -> None:
 @pytest.mark.parametrize("environ", [{}, {"KBUILD_ACCEPT_LICENSE": "mit"}])
 def test_the_licence_must_be_accepted(toolkits: DebianNvccToolkits, environ) -> None:
     asked = replace(toolkits, environ=environ)
-    assert asked.refuses("12.6") == (
+    assert asked.unsupported_reason("12.6") == (
         "to use nvcc 12.4.131 (Debian trixie), read NVIDIA's End User License Agreement "
         "for the CUDA Toolkit (https://docs.nvidia.com/cuda/eula/), and set "
         "KBUILD_ACCEPT_LICENSE=nvidia-cuda-eula to accept it"
@@ -129,7 +129,7 @@ def test_the_licence_must_be_accepted(toolkits: DebianNvccToolkits, environ) -> 
 
 @pytest.mark.parametrize("release", ["13.0", "12.2", "11.8"])
 def test_other_releases(toolkits: DebianNvccToolkits, release: str) -> None:
-    assert toolkits.refuses(release) == "debian-nvcc is for CUDA 12, from 12.4 on"
+    assert toolkits.unsupported_reason(release) == "debian-nvcc is for CUDA 12, from 12.4 on"
 
 
 def test_what_was_used_is_recorded(toolkits: DebianNvccToolkits) -> None:
@@ -155,7 +155,7 @@ class Local(CudaToolkitSource):
     def __init__(self, release: str) -> None:
         self.release = release
 
-    def refuses(self, release: str) -> str | None:
+    def unsupported_reason(self, release: str) -> str | None:
         return None if release == self.release else "none is here"
 
     def preview(self, release: str):
@@ -182,7 +182,7 @@ def test_without_any_every_way_is_named(
     wheels: WheelToolchains, toolkits: DebianNvccToolkits
 ) -> None:
     box = replace(wheels, others=(Local("12.8"), replace(toolkits, environ={})))
-    reason = box.refuses(CU126) or ""
+    reason = box.unsupported_reason(CU126) or ""
     ways = ("have no nvcc; install that toolkit and set CUDA_HOME", "none is here", "to use nvcc")
     assert [reason.find(way) for way in ways] == sorted(reason.find(way) for way in ways)
     assert -1 not in [reason.find(way) for way in ways]
@@ -192,9 +192,9 @@ def test_named_it_is_for_cuda_12_alone(
     wheels: WheelToolchains, toolkits: DebianNvccToolkits
 ) -> None:
     named = DebianNvccToolchains(replace(wheels, others=(toolkits,)), toolkits)
-    assert named.refuses(CU126) is None
-    assert named.refuses(replace(CU126, toolkit="13.0")) is not None
-    assert named.refuses(Requirements("cpu", torch="2.14", system="x86_64-linux")) == (
+    assert named.unsupported_reason(CU126) is None
+    assert named.unsupported_reason(replace(CU126, toolkit="13.0")) is not None
+    assert named.unsupported_reason(Requirements("cpu", torch="2.14", system="x86_64-linux")) == (
         "debian-nvcc compiles for CUDA only"
     )
     made = named.provision(CU126)

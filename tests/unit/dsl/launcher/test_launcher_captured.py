@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.launcher.launch_variants import ProjectedOp
-from kbuild.dsl.python_package import AOT_MODULE, CAPTURED_MODULE, PYTHON_FOLDER, package_files
-from kbuild.ops.captured.python import projected_ops
+from kbuild.dsl.python_package import AOT_MODULE, PYTHON_FOLDER, package_files
+from kbuild.ops.model import Projection
+from kbuild.ops.schema.parser import parse_schema
+from kbuild.plugins.capture.captured_modules import (
+    FUNCTIONS_MODULE,
+    OPS_MODULE,
+    captured_source,
+    ops_source,
+    projections,
+)
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
 
 torch = pytest.importorskip("torch")
@@ -176,11 +183,15 @@ def ops(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     compiled = []
     for spec in specs:
         own = [wrapper for wrapper in WRAPPERS if wrapper["forward"]["name"] == spec.name]
-        projected = [ProjectedOp(*op) for wrapper in own for op in projected_ops(wrapper)]
-        compiled.append(replace(launched(spec, touch, ["sm_90a"]), projected=tuple(projected)))
+        projected = [one for wrapper in own for one in projections(wrapper)]
+        spec = replace(spec, projections=tuple(  # noqa: PLW2901
+            Projection(parse_schema(one["schema"]), tuple(one["results"])) for one in projected
+        ))  # fmt: skip
+        compiled.append(launched(spec, touch, ["sm_90a"]))
     path = extension(files_of("k", compiled), folder, SPACE, "-O0")
     torch.ops.load_library(str(path))
-    files = package_files([(spec, []) for spec in specs], Path(), wrappers=WRAPPERS)
+    specs = [op.spec for op in compiled]
+    files = package_files([(spec, []) for spec in specs], Path(), modules=["_captured_ops"])
     package = folder / "captured_package"
     package.mkdir()
     package.joinpath("__init__.py").touch()
@@ -188,8 +199,9 @@ def ops(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
         f"import torch\nops = torch.ops.{SPACE}\n"
         f"def add_op_namespace_prefix(name): return f'{SPACE}::{{name}}'\n"
     )
-    for name in (AOT_MODULE, CAPTURED_MODULE):
-        package.joinpath(name).write_bytes(files[f"{PYTHON_FOLDER}/{name}"])
+    package.joinpath(AOT_MODULE).write_bytes(files[f"{PYTHON_FOLDER}/{AOT_MODULE}"])
+    package.joinpath(FUNCTIONS_MODULE).write_text(captured_source(WRAPPERS))
+    package.joinpath(OPS_MODULE).write_text(ops_source(WRAPPERS))
     sys.path.insert(0, str(folder))
     importlib.import_module("captured_package._aot")
     return torch.ops._captured_tests

@@ -207,7 +207,7 @@ class TestOrdinary:
         )))  # fmt: skip
         assert list(default_cases(op)) == [(("M", m), ("N", 1 << 20)) for m in (512, 4096)]
         cases, _ = benchmark_cases(op, DTYPES, {"sm_count()": 132})
-        assert [dict(one.declared)["M"] for one in cases] == [512]  # the least, though it is large
+        assert [dict(one.call)["M"] for one in cases] == [512]  # the least, though it is large
 
     def test_many_dimensions_are_all_equal(self):
         op = op_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tomli
+from dataclasses import replace
 
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.jobs import RaceJob, benchmarks_of, jobs_of
@@ -40,17 +40,16 @@ configs = [{ SPAN = 64 }, { SPAN = 128 }]
 DEVICE = Device("cuda:0", "NVIDIA H100", "sm_90", 132)
 
 
-def manifest(captured: str) -> OpManifest:
+def manifest(origin: str) -> OpManifest:
     launches = [launch.candidates for op in read(SECTION).ops for launch in op.launches]
-    section = tomli.loads(SECTION)["kernel"]["k"]
-    kernel = ManifestKernel("k", section, tuple(launches), captured=captured)
+    kernel = ManifestKernel(replace(read(SECTION), origin=origin), tuple(launches))
     return OpManifest.from_json(OpManifest("n", (kernel,)).to_json())
 
 
-def jobs(captured: str, launch: int) -> list[tuple[object, tuple[int, ...]]]:
+def jobs(origin: str, launch: int) -> list[tuple[object, tuple[int, ...]]]:
     entries = [
         entry
-        for work in benchmarks_of(manifest(captured), DEVICE, ("f",), {})
+        for work in benchmarks_of(manifest(origin), DEVICE, ("f",), {})
         for entry in jobs_of(work, launch, DEVICE, {})
     ]
     assert all(isinstance(entry, RaceJob) for entry in entries)

@@ -8,10 +8,11 @@ from kbuild.dsl.tune.cases import make_case
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import RaceOutcome, results_of
 from kbuild.ops.manifest import ManifestKernel
+from kbuild.ops.section import read_section
 from tests.support.sections import op_of, text_of
 
 OP = op_of(text_of(key='["N"]', configs="[{ BLOCK = 1 }, { BLOCK = 2 }, { BLOCK = 3 }]"))
-WORK = OpBenchmark(ManifestKernel("k", {}, ()), OP, 0, ())
+WORK = OpBenchmark(ManifestKernel(read_section("k", {}), ()), OP, 0, ())
 
 
 def job(rows: int = 1, n: int = 64) -> RaceJob:

@@ -15,12 +15,13 @@ from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import REPETITIONS, Journal, results_of
 from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings
 from kbuild.ops.manifest import ManifestKernel
+from kbuild.ops.section import read_section
 from kbuild.system.errors import ToolchainError
 from tests.support.sections import op_of, text_of
 from tests.support.simulated_gpus import SimulatedGpu, SimulatedHost
 
 OP = op_of(text_of(key='["N"]', configs="[{ BLOCK = 1 }, { BLOCK = 2 }, { BLOCK = 3 }]"))
-WORK = OpBenchmark(ManifestKernel("k", {}, ()), OP, 0, ())
+WORK = OpBenchmark(ManifestKernel(read_section("k", {}), ()), OP, 0, ())
 TIMES = {0: 100.0, 1: 80.0, 2: 90.0}
 
 

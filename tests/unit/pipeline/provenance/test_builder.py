@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.pipeline.provenance.builder import running_builder
+from kbuild.pipeline.provenance.attestation import running_builder
 from kbuild.plan.metadata import Builder, GitState
 from kbuild.system.processes import LocalRunner
 from tests.support.git_repository import commit, git

@@ -44,10 +44,12 @@ def facts() -> ProvenanceFacts:
         notes=("a note about this machine",),
         toolchain=ToolchainSummary("wheels", (("cutlass_3_9", "3.9 (/home/me/cutlass)"),), "f00"),
     )
-    made = Provenance(Builder("0.1.0", git=GitState(OTHER, dirty=True)), GitState(COMMIT, False))
+    provenance = Provenance(
+        Builder("0.1.0", git=GitState(OTHER, dirty=True)), GitState(COMMIT, False)
+    )
     return ProvenanceFacts(
         plan=plan,
-        made=made,
+        provenance=provenance,
         files={"__init__.py": "3" * 64, "metadata.json": "4" * 64},
         inputs={"src/k.cpp": "5" * 64},
         uncommitted=(),
@@ -84,13 +86,13 @@ class TestStatement:
         assert dependencies(facts)["source/src/k.cpp"]["digest"] == {"sha256": "5" * 64}
 
     def test_dirt(self, facts):
-        made = replace(facts.made, kernel=GitState(COMMIT, dirty=True))
-        dirty = replace(facts, made=made, uncommitted=("src/k.cpp",))
+        provenance = replace(facts.provenance, kernel=GitState(COMMIT, dirty=True))
+        dirty = replace(facts, provenance=provenance, uncommitted=("src/k.cpp",))
         told = dependencies(dirty)["source"]["annotations"]
         assert told == {"dirty": True, "notInTheCommit": ["src/k.cpp"]}
 
     def test_no_commit(self, facts):
-        found = dependencies(replace(facts, made=replace(facts.made, kernel=None)))
+        found = dependencies(replace(facts, provenance=replace(facts.provenance, kernel=None)))
         assert "source" not in found
         assert "source/src/k.cpp" in found
 

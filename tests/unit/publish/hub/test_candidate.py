@@ -36,7 +36,7 @@ def variant(tmp_path: Path) -> Path:
 
 
 def words(candidate: UploadCandidate) -> list[str]:
-    return [reason.words for reason in upload_obstacles([candidate])]
+    return [reason.message for reason in upload_obstacles([candidate])]
 
 
 def test_what_is_not_sent_is_in_nobodys_way(variant: Path) -> None:

@@ -27,7 +27,7 @@ TAG = "py3-none-any"
 
 
 @dataclass
-class Desk:
+class Machine:
     """A user's machine: a folder of wheels as the only index, a git, a cache."""
 
     root: Path
@@ -75,153 +75,157 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     (tmp_path / "wheelhouse").mkdir()
-    yield Desk(tmp_path, FakeGit())
+    yield Machine(tmp_path, FakeGit())
     Store(tmp_path / "cache" / "store").prune(0)  # its files are read-only
 
 
 @pytest.fixture
-def wheel(desk: Desk) -> Path:
-    return desk.stock("3.8.0")
+def wheel(machine: Machine) -> Path:
+    return machine.stock("3.8.0")
 
 
 class TestFolders:
-    def test_one_of_the_command_line(self, desk: Desk) -> None:
-        tree = make_tree(desk.root / "mine")
-        found = desk.one(cutlass_3_8=str(tree), CUTLASS_SRC_DIR="/nowhere")
+    def test_one_of_the_command_line(self, machine: Machine) -> None:
+        tree = make_tree(machine.root / "mine")
+        found = machine.one(cutlass_3_8=str(tree), CUTLASS_SRC_DIR="/nowhere")
         assert found.include_dirs == (tree / "include", tree / "tools/util/include")
         assert found.origin.startswith(f"{tree}, sha256 ")
         assert found.digest.startswith("sha256:")
-        assert not desk.entries()
+        assert not machine.entries()
         given = {"cutlass_3_8": tree}
-        assert HeaderResolver(given, desk.cache, desk.git).resolve(["cutlass_3_8"]) == (found,)
+        assert HeaderResolver(given, machine.cache, machine.git).resolve(["cutlass_3_8"]) == (
+            found,
+        )
 
-    def test_another_release_is_refused_with_both(self, desk: Desk) -> None:
-        tree = make_tree(desk.root / "mine", "4.0.0")
-        sources = desk.sources(cutlass_3_8=str(tree))
+    def test_another_release_is_refused_with_both(self, machine: Machine) -> None:
+        tree = make_tree(machine.root / "mine", "4.0.0")
+        sources = machine.sources(cutlass_3_8=str(tree))
         words = f"--with-source cutlass_3_8={tree}: the folder is CUTLASS 4.0.0, not 3.8.0"
-        for ask in (sources.resolve, sources.expected, sources.refuses):
+        for ask in (sources.resolve, sources.expected, sources.unsupported_reason):
             with pytest.raises(ToolchainError) as raised:
                 ask(["cutlass_3_8"])
             assert raised.value.message == words
             assert "`include/cutlass/cutlass.h`" in raised.value.hint
 
-    def test_one_of_the_environment(self, desk: Desk) -> None:
-        tree = make_tree(desk.root / "mine")
-        assert str(tree) in desk.one(CUTLASS_SRC_DIR=str(tree)).origin
+    def test_one_of_the_environment(self, machine: Machine) -> None:
+        tree = make_tree(machine.root / "mine")
+        assert str(tree) in machine.one(CUTLASS_SRC_DIR=str(tree)).origin
 
     def test_another_release_in_the_environment_is_passed_over(
-        self, desk: Desk, wheel: Path
+        self, machine: Machine, wheel: Path
     ) -> None:
-        tree = make_tree(desk.root / "mine", "4.0.0")
-        assert "nvidia-cutlass" in desk.one(CUTLASS_SRC_DIR=str(tree)).origin
+        tree = make_tree(machine.root / "mine", "4.0.0")
+        assert "nvidia-cutlass" in machine.one(CUTLASS_SRC_DIR=str(tree)).origin
 
 
 class TestWheel:
-    def test_only_headers_and_licences_are_kept(self, desk: Desk, wheel: Path) -> None:
-        found = desk.one()
+    def test_only_headers_and_licences_are_kept(self, machine: Machine, wheel: Path) -> None:
+        found = machine.one()
         locked = pinned(wheel)
         assert found.digest == f"sha256:{locked.sha256}"
         assert found.origin == (
             f"nvidia-cutlass 3.8.0.0 of the package index, sha256 {locked.sha256[:12]}"
         )
         assert tree_files(found.include_dirs[0].parent) == set(members())
-        assert not desk.git.calls
+        assert not machine.git.calls
 
-    def test_what_is_expected_is_what_is_used(self, desk: Desk, wheel: Path) -> None:
-        expected = desk.sources().expected(["cutlass_3_8"])
-        assert not desk.cache.exists()
-        assert desk.sources().resolve(["cutlass_3_8"]) == expected
-        assert desk.sources().expected(["cutlass_3_8"]) == expected
+    def test_what_is_expected_is_what_is_used(self, machine: Machine, wheel: Path) -> None:
+        expected = machine.sources().expected(["cutlass_3_8"])
+        assert not machine.cache.exists()
+        assert machine.sources().resolve(["cutlass_3_8"]) == expected
+        assert machine.sources().expected(["cutlass_3_8"]) == expected
 
-    def test_once(self, desk: Desk, wheel: Path) -> None:
-        first = desk.one()
+    def test_once(self, machine: Machine, wheel: Path) -> None:
+        first = machine.one()
         wheel.unlink()
-        assert desk.one() == first
-        assert [name.rpartition("-")[0] for name in desk.entries()] == ["source-cutlass_3_8-3.8.0"]
+        assert machine.one() == first
+        assert [name.rpartition("-")[0] for name in machine.entries()] == [
+            "source-cutlass_3_8-3.8.0"
+        ]
 
-    def test_another_file_is_not_unpacked(self, desk: Desk, wheel: Path) -> None:
+    def test_another_file_is_not_unpacked(self, machine: Machine, wheel: Path) -> None:
         wheel.write_bytes(wheel.read_bytes() + b"!")
         with pytest.raises(ToolchainError, match="is not the file that the lock") as raised:
-            desk.one()
+            machine.one()
         assert "git tag v3.8.0: fatal: unable to access" in raised.value.message
-        assert not desk.entries()
+        assert not machine.entries()
 
-    def test_another_release_in_the_wheel(self, desk: Desk) -> None:
-        desk.stock("3.7.0")
+    def test_another_release_in_the_wheel(self, machine: Machine) -> None:
+        machine.stock("3.7.0")
         with pytest.raises(
             ToolchainError, match=r"the fetched source is CUTLASS 3\.7\.0, not 3\.8"
         ):
-            desk.one()
-        assert not desk.entries()
+            machine.one()
+        assert not machine.entries()
 
-    def test_git_where_the_index_has_no_wheel(self, desk: Desk, wheel: Path) -> None:
+    def test_git_where_the_index_has_no_wheel(self, machine: Machine, wheel: Path) -> None:
         wheel.unlink()
-        desk.git = FakeGit(make_tree(desk.root / "remote"), ("v3.8.0",))
-        assert desk.one().origin == f"git tag v3.8.0, commit {COMMIT[:12]}"
-        assert "git tag" in desk.sources().expected(["cutlass_3_8"])[0].origin
+        machine.git = FakeGit(make_tree(machine.root / "remote"), ("v3.8.0",))
+        assert machine.one().origin == f"git tag v3.8.0, commit {COMMIT[:12]}"
+        assert "git tag" in machine.sources().expected(["cutlass_3_8"])[0].origin
 
 
 class TestGit:
     @pytest.fixture
-    def remote(self, desk: Desk) -> Path:
-        tree = make_tree(desk.root / "remote", "4.0.0")
+    def remote(self, machine: Machine) -> Path:
+        tree = make_tree(machine.root / "remote", "4.0.0")
         (tree / "LICENSE.txt").write_text("BSD")
         (tree / "media").mkdir()
         (tree / "media" / "big.png").write_text("")
-        desk.git = FakeGit(tree, ("v4.0.0",))
+        machine.git = FakeGit(tree, ("v4.0.0",))
         return tree
 
-    def test_headers_and_commit(self, desk: Desk, remote: Path) -> None:
-        (before,) = desk.sources().expected(["cutlass_4_0"])
-        found = desk.one("cutlass_4_0")
+    def test_headers_and_commit(self, machine: Machine, remote: Path) -> None:
+        (before,) = machine.sources().expected(["cutlass_4_0"])
+        found = machine.one("cutlass_4_0")
         assert (found.digest, before.digest) == (f"commit:{COMMIT}", "")
         assert before.origin == "git tag v4.0.0, not fetched yet"
         assert before.include_dirs == found.include_dirs
         assert tree_files(found.include_dirs[0].parent) == {*members(), "LICENSE.txt"}
-        assert desk.git.verbs == ["ls-remote", "clone", "rev-parse"]
-        assert desk.one("cutlass_4_0") == found
-        assert len(desk.git.calls) == 3
-        (entry,) = Store(desk.cache / "store").entries()
+        assert machine.git.verbs == ["ls-remote", "clone", "rev-parse"]
+        assert machine.one("cutlass_4_0") == found
+        assert len(machine.git.calls) == 3
+        (entry,) = Store(machine.cache / "store").entries()
         assert entry.facts["sources"][0]["commit"] == COMMIT
         assert [path.name for path in entry.folder.iterdir() if path.name.startswith(".")] == []
 
-    def test_how_git_is_called(self, desk: Desk, remote: Path) -> None:
-        desk.one("cutlass_4_0", GIT_DIR="/elsewhere")
-        clone = desk.git.calls[1]
+    def test_how_git_is_called(self, machine: Machine, remote: Path) -> None:
+        machine.one("cutlass_4_0", GIT_DIR="/elsewhere")
+        clone = machine.git.calls[1]
         assert {"--depth", "--template=", "--no-recurse-submodules"} <= set(clone)
         assert clone[clone.index("--branch") + 1] == "v4.0.0"
-        assert all(env["GIT_TERMINAL_PROMPT"] == "0" for env in desk.git.envs)
-        assert not any("GIT_DIR" in env for env in desk.git.envs)
+        assert all(env["GIT_TERMINAL_PROMPT"] == "0" for env in machine.git.envs)
+        assert not any("GIT_DIR" in env for env in machine.git.envs)
 
-    def test_no_such_tag(self, desk: Desk, remote: Path) -> None:
-        desk.git.tags = ()
+    def test_no_such_tag(self, machine: Machine, remote: Path) -> None:
+        machine.git.tags = ()
         with pytest.raises(ToolchainError, match=r"the repository has no tag v4\.0\.0"):
-            desk.one("cutlass_4_0")
-        assert desk.git.verbs == ["ls-remote"]
+            machine.one("cutlass_4_0")
+        assert machine.git.verbs == ["ls-remote"]
 
-    def test_another_release_at_the_tag(self, desk: Desk, remote: Path) -> None:
+    def test_another_release_at_the_tag(self, machine: Machine, remote: Path) -> None:
         make_tree(remote, "4.0.1")
         with pytest.raises(ToolchainError, match=r"the fetched source is CUTLASS 4\.0\.1, not 4"):
-            desk.one("cutlass_4_0")
+            machine.one("cutlass_4_0")
 
-    def test_something_else_at_the_tag(self, desk: Desk, remote: Path) -> None:
+    def test_something_else_at_the_tag(self, machine: Machine, remote: Path) -> None:
         (remote / "tools" / "util" / "include").rename(remote / "elsewhere")
         with pytest.raises(ToolchainError, match="the fetched source has no `tools/util/include`"):
-            desk.one("cutlass_4_0")
+            machine.one("cutlass_4_0")
 
-    def test_a_server_that_does_not_answer(self, desk: Desk) -> None:
-        desk.git = FakeGit(code=124, fails="")
+    def test_a_server_that_does_not_answer(self, machine: Machine) -> None:
+        machine.git = FakeGit(code=124, fails="")
         with pytest.raises(ToolchainError, match="no answer within 20 seconds"):
-            desk.one("cutlass_4_0")
+            machine.one("cutlass_4_0")
 
-    def test_a_failure_is_not_tried_again(self, desk: Desk) -> None:
-        sources = desk.sources()
+    def test_a_failure_is_not_tried_again(self, machine: Machine) -> None:
+        sources = machine.sources()
         for _ in range(2):
             with pytest.raises(ToolchainError):
                 sources.resolve(["cutlass_4_0"])
-        assert len(desk.git.calls) == 1
+        assert len(machine.git.calls) == 1
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
@@ -313,9 +317,9 @@ class TestCommits:
 
 
 class TestUnavailable:
-    def test_the_words(self, desk: Desk) -> None:
+    def test_the_words(self, machine: Machine) -> None:
         with pytest.raises(ToolchainError) as raised:
-            desk.one("cutlass_4_0")
+            machine.one("cutlass_4_0")
         assert str(raised.value) == (
             "the headers of CUTLASS 4.0.0 (`cutlass_4_0`) were not found; tried:\n"
             "    --with-source: not given\n"
@@ -331,17 +335,17 @@ class TestUnavailable:
             "    or, for every command: export CUTLASS_SRC_DIR=$PWD/cutlass_4_0-4.0.0"
         )
 
-    def test_a_wheel_can_be_carried_over(self, desk: Desk, wheel: Path) -> None:
+    def test_a_wheel_can_be_carried_over(self, machine: Machine, wheel: Path) -> None:
         wheel.unlink()
         with pytest.raises(ToolchainError) as raised:
-            desk.one(CUTLASS_SRC_DIR=str(make_tree(desk.root / "mine", "4.0.0")))
+            machine.one(CUTLASS_SRC_DIR=str(make_tree(machine.root / "mine", "4.0.0")))
         assert "mine` is CUTLASS 4.0.0, not 3.8.0" in raised.value.message
         assert "pip download --no-deps -d wheelhouse nvidia-cutlass==3.8.0.0" in raised.value.hint
         assert "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build" in raised.value.hint
 
-    def test_no_way_at_all(self, desk: Desk) -> None:
-        sources = desk.sources()
-        assert sources.refuses(["metal-cpp"]) == (
+    def test_no_way_at_all(self, machine: Machine) -> None:
+        sources = machine.sources()
+        assert sources.unsupported_reason(["metal-cpp"]) == (
             "needs the headers of metal-cpp 26, which cannot be fetched; "
             "--with-source metal-cpp=DIR takes a folder"
         )
@@ -353,16 +357,16 @@ class TestUnavailable:
                 "    kbuild build --with-source metal-cpp=metal-cpp-26"
             ]
 
-    def test_no_git(self, desk: Desk) -> None:
-        sources = desk.sources(PATH=str(desk.root))
-        assert "--with-source cutlass_4_0=DIR" in str(sources.refuses(["cutlass_4_0"]))
-        assert sources.refuses(["cutlass_3_8"]) is None
+    def test_no_git(self, machine: Machine) -> None:
+        sources = machine.sources(PATH=str(machine.root))
+        assert "--with-source cutlass_4_0=DIR" in str(sources.unsupported_reason(["cutlass_4_0"]))
+        assert sources.unsupported_reason(["cutlass_3_8"]) is None
         with pytest.raises(ToolchainError, match="git: there is no git program"):
             sources.resolve(["cutlass_4_0"])
 
-    def test_refusing_asks_no_network(self, desk: Desk) -> None:
-        assert desk.sources().refuses(["cutlass_4_0", "cutlass_3_8"]) is None
-        assert not desk.git.calls
+    def test_refusing_asks_no_network(self, machine: Machine) -> None:
+        assert machine.sources().unsupported_reason(["cutlass_4_0", "cutlass_3_8"]) is None
+        assert not machine.git.calls
 
-    def test_a_compiler_without_a_release(self, desk: Desk) -> None:
-        assert "no release of SYCL*TLA" in str(desk.sources().refuses(["sycl_tla"]))
+    def test_a_compiler_without_a_release(self, machine: Machine) -> None:
+        assert "no release of SYCL*TLA" in str(machine.sources().unsupported_reason(["sycl_tla"]))

@@ -11,16 +11,14 @@ from kbuild.checks.policies import find_policy
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.store import open_store
-from kbuild.toolchains.manylinux.archive import (
-    ArchiveMember,
-    newer_members,
-    undefine_symbols,
-    write_archive,
-)
 from kbuild.toolchains.manylinux.environment import (
+    ArchiveMember,
     LinkEnvironment,
     link_environment,
     manylinux_linking,
+    newer_members,
+    undefine_symbols,
+    write_archive,
 )
 from kbuild.toolchains.manylinux.stubs import (
     DEFAULT_POLICY,

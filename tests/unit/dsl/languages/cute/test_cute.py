@@ -251,9 +251,9 @@ def image(version):
 
 
 def test_objects_of_another_release_are_refused():
-    cute().judge(image("4.8.1"), PINS)
+    cute().validate_image(image("4.8.1"), PINS)
     with pytest.raises(BuildError, match=r"made by nvidia-cutlass-dsl 4\.5\.3.*pins 4\.8\.1"):
-        cute().judge(image("4.5.3"), PINS)
+        cute().validate_image(image("4.5.3"), PINS)
 
 
 def test_what_objects_are_linked_with(tmp_path: Path):

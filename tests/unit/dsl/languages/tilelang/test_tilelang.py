@@ -254,4 +254,4 @@ class TestRequests:
         image = KernelImage("tilelang", "cpu", "object", "f", (), 0, 1, convention="c",
                       compiler={"tilelang": "0.1.14"})  # fmt: skip
         with pytest.raises(BuildError, match=r"made by tilelang 0.1.14"):
-            tilelang().judge(image, PINS)
+            tilelang().validate_image(image, PINS)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.captured_package import captured_files
-from kbuild.dsl.python_package import PYTHON_FOLDER
-from kbuild.ops.captured.launches import CapturedFunction, launch_ops, read_launch
+from kbuild.ops.language import LANGUAGES
+from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
+from kbuild.plugins.capture.launches import CapturedFunction, launch_ops, read_launch
 
 OPS = """
 class Ops:
@@ -75,18 +75,15 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             for source, name, launches in functions
         ]
         tables = [table for ops in launch_ops("k", captured) for table in ops.functions]
-        kernel = SimpleNamespace(
-            captured={"sources": tuple(sources), "functions": tables, "jit": jit},
-            language="triton",
-            toolchain=("triton==3.9.0",),
-        )
+        triton, pins = LANGUAGES.get("triton"), ("triton==3.9.0",)
+        kernel = LaunchKernel(triton, pins, tuple(sources), tuple(tables), has_jit=jit)
         name = f"package_{next(NUMBERS)}"
-        plan = SimpleNamespace(aot=(kernel,), kernel=SimpleNamespace(python_name=name))
-        files = captured_files(plan, root, "torch-ext")
-        for path, data in files.items():
-            target = tmp_path / name / path.removeprefix(f"{PYTHON_FOLDER}/")
+        files = launch_files([kernel], f"torch-ext/{name}")
+        copies = {path: (root / source).read_text() for path, source in files.sources.items()}
+        for path, text in {**files.texts, **copies}.items():
+            target = tmp_path / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            target.write_text(text)
         (tmp_path / name / "_ops.py").write_text(OPS)
         (tmp_path / name / "__init__.py").touch()
         return importlib.import_module(name), name

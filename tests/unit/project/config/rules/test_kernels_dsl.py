@@ -36,8 +36,8 @@ def test_it_is_read(project):
 
 
 def test_the_table_is_kept_as_it_is_written(project):
-    section = open_project(project(ADD, FILES)).dsl_kernels["add"]
-    assert section.as_written() == tomli.loads(ADD)["kernel"]["add"]
+    section = open_project(project(ADD, FILES)).dsl_sections["add"][0]
+    assert section.table == tomli.loads(ADD)["kernel"]["add"]
 
 
 def test_several_backends(project, said):
@@ -76,10 +76,7 @@ def test_everything_at_once(said):
     text = text.replace("src =", "cuda-flags = []\nsrc =").replace('license = "MIT"\n', "")
     found = said(text, FILES)
     assert "general.license: is missing" in found
-    assert (
-        "kernel.add.cuda-flags: unknown key\n  hint: allowed: `backend`, `capture`, `cuda-cap"
-        in found
-    )
+    assert "kernel.add.cuda-flags: unknown key\n  hint: allowed: `backend`, `cuda-cap" in found
     assert "kernel.add.src: `add_triton/ad.py` does not exist\n  hint: did you mean" in found
     assert "build.toml:22: kernel.add.op[0].grid: `cdiv(n, BLOK)`: `BLOK` is unknown" in found
     assert len(found.splitlines()) == 8  # each of them once

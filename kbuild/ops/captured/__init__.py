@@ -1,1 +1,0 @@
-"""Ops that were derived from an author's Python wrappers: descriptions, and code made of them."""

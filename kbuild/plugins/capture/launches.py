@@ -1,0 +1,407 @@
+"""Reads and writes `captured/*.json`: which launches of an author's kernels are compiled.
+
+Each kernel function has a list of launches, and each launch the kinds of its arguments, its
+constants and its options. They become ops that launch one function, `read_section`'s input.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from kbuild.ops.dtypes import DTYPES
+from kbuild.plugins.capture.description import CAPTURED_FOLDER
+from kbuild.system.errors import ConfigError, Problem
+
+FORMAT = 1
+SCALARS = ("int", "int64", "float", "bool", "none")
+"""Kinds of arguments beside pointers (`*float16`) and descriptors."""
+_TYPES = {"int": "SymInt", "int64": "SymInt", "float": "float", "bool": "bool"}
+_MAX_ASSUMED = 3
+"""Sets of assumptions that an op has images for."""
+_FORM = "launch_form"
+"""The argument of an op that says which of its candidates is launched."""
+
+
+@dataclass(frozen=True, order=True)
+class Assumptions:
+    """What held for the integers of a call."""
+
+    divisible: tuple[str, ...] = ()
+    """Those that were divisible by 16."""
+    ones: tuple[str, ...] = ()
+    """Those that were 1."""
+
+    @property
+    def facts(self) -> frozenset[tuple[str, str]]:
+        """Each by itself."""
+        return frozenset(
+            {("divisible", n) for n in self.divisible} | {("ones", n) for n in self.ones}
+        )
+
+    def common(self, other: Assumptions) -> Assumptions:
+        """What both say."""
+        divisible = tuple(name for name in self.divisible if name in other.divisible)
+        return Assumptions(divisible, tuple(name for name in self.ones if name in other.ones))
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """What one launch of a kernel function is compiled for."""
+
+    arguments: Mapping[str, Any]
+    """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`, which
+    may have a `padding` and a `layout`."""
+    constants: Mapping[str, Any]
+    """Parameter -> a number, a boolean, None, `{string = ...}`, `{dtype = ...}`, or
+    `{choices = [...]}`, which means a launch with each."""
+    options: Mapping[str, Any]
+    assumptions: frozenset[Assumptions] = frozenset()
+    """What held in calls: images may assume it."""
+
+    @property
+    def key(self) -> str:
+        """Launches with the same key are one."""
+        return json.dumps([self.arguments, self.constants, self.options], sort_keys=True)
+
+    def merged(self, other: CapturedLaunch) -> CapturedLaunch:
+        """The same launch, in the calls of both."""
+        return replace(self, assumptions=self.assumptions | other.assumptions)
+
+    def spread(self) -> Iterator[CapturedLaunch]:
+        """A launch for each combination of choices."""
+        tables = [self.constants, self.options]
+        names = [
+            (at, name)
+            for at, table in enumerate(tables)
+            for name, value in table.items()
+            if isinstance(value, Mapping) and "choices" in value
+        ]
+        for values in itertools.product(*(tables[at][name]["choices"] for at, name in names)):
+            chosen = [dict(table) for table in tables]
+            for (at, name), value in zip(names, values, strict=True):
+                chosen[at][name] = value
+            yield replace(self, constants=chosen[0], options=chosen[1])
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        return {
+            "arguments": dict(self.arguments),
+            "constants": dict(self.constants),
+            "options": dict(sorted(self.options.items())),
+            "assumptions": [
+                {key: list(names) for key, names in vars(assumed).items() if names}
+                for assumed in sorted(self.assumptions)
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class CapturedFunction:
+    """A kernel function with its launches."""
+
+    source: str
+    """The file, relative to the project."""
+    name: str
+    launches: tuple[CapturedLaunch, ...]
+    digest: str = ""
+    """Of the function and of what it calls; see `function_digest`."""
+    tuned: tuple[Mapping[str, Any], ...] = ()
+    """The fastest candidates: `device`, `key` and `config`."""
+
+    def with_digest(self, digest: str) -> CapturedFunction:
+        """The same, of another state of the source."""
+        return replace(self, digest=digest)
+
+    def merged(self, other: CapturedFunction) -> CapturedFunction:
+        """Both together; the digest and the candidates of `other` count."""
+        launches = {launch.key: launch for launch in self.launches}
+        for launch in other.launches:
+            known = launches.get(launch.key)
+            launches[launch.key] = launch if known is None else known.merged(launch)
+        tuned = {
+            json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)
+        }
+        digest = other.digest or self.digest
+        return CapturedFunction(
+            self.source, self.name, tuple(launches.values()), digest, tuple(tuned.values())
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        launches = sorted(self.launches, key=lambda launch: launch.key)
+        rows = sorted(self.tuned, key=lambda row: json.dumps([row["device"], row["key"]]))
+        return {
+            "source": self.source,
+            "function": self.name,
+            "digest": self.digest,
+            "launches": [launch.to_json() for launch in launches],
+            **({"tuned": list(rows)} if rows else {}),
+        }
+
+
+@dataclass(frozen=True)
+class CapturedLaunches:
+    """A file `captured/<kernel>.json`."""
+
+    functions: tuple[CapturedFunction, ...] = ()
+
+    def merged(self, functions: Iterable[CapturedFunction]) -> CapturedLaunches:
+        """With more functions and launches."""
+        known = {(function.source, function.name): function for function in self.functions}
+        for function in functions:
+            place = (function.source, function.name)
+            known[place] = known[place].merged(function) if place in known else function
+        return CapturedLaunches(tuple(known[place] for place in sorted(known)))
+
+    def text(self) -> str:
+        """The file's text: one line for a launch."""
+        functions = []
+        for function in self.functions:
+            data = function.to_json()
+            rows = {key: data.pop(key) for key in ("launches", "tuned") if key in data}
+            lines = [f'      "{key}": {json.dumps(value)}' for key, value in data.items()]
+            for key, entries in rows.items():
+                items = ",\n".join(f"        {json.dumps(entry)}" for entry in entries)
+                lines.append(f'      "{key}": [\n{items}\n      ]')
+            functions.append("    {\n" + ",\n".join(lines) + "\n    }")
+        inner = ",\n".join(functions)
+        return f'{{\n  "format": {FORMAT},\n  "functions": [\n{inner}\n  ]\n}}\n'
+
+
+def captured_file(kernel: str) -> str:
+    """The file of a section, relative to the project."""
+    return f"{CAPTURED_FOLDER}/{kernel}.json"
+
+
+def wrapper_kernel(kernel: str, name: str) -> str:
+    """What the kernel with the ops of a captured function is called."""
+    return f"{kernel}_{name}"
+
+
+def module_of(source: str) -> str:
+    """The module that a source is: `src/my/ops.py` and `torch-ext/my/ops.py` are `my.ops`."""
+    parts = list(PurePosixPath(source).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    parts = parts[odd[-1] + 1 :] if odd else parts
+    return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)
+
+
+def packaged_module(source: str, package: str) -> str:
+    """The file of a package that stands for a source.
+
+    Args:
+        source: relative to the project.
+        package: the package's own folder there, such as `torch-ext/my_ops`.
+    """
+    if source.startswith(f"{package}/"):
+        return source.removeprefix(f"{package}/")
+    path = module_of(source).replace(".", "/")
+    return f"{path}/__init__.py" if source.endswith("/__init__.py") else f"{path}.py"
+
+
+def parse_captured(text: str, file: str) -> CapturedLaunches:
+    """The content of a file.
+
+    Raises:
+        ConfigError: it is not one that `kbuild capture` writes.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise ConfigError(
+                [Problem(file, 0, "", f"has format {data['format']}", "update kbuild")]
+            )
+        return CapturedLaunches(tuple(map(_function, data["functions"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"is no file of captured launches: {type(error).__name__}: {error}"
+        hint = "write it with `kbuild capture --record -- COMMAND`"
+        raise ConfigError([Problem(file, 0, "", message, hint)]) from error
+
+
+def _function(data: Mapping[str, Any]) -> CapturedFunction:
+    return CapturedFunction(
+        data["source"],
+        data["function"],
+        tuple(map(read_launch, data["launches"])),
+        data.get("digest", ""),
+        tuple(data.get("tuned", ())),
+    )
+
+
+def read_launch(data: Mapping[str, Any]) -> CapturedLaunch:
+    """A launch as files and recorders write it.
+
+    Raises:
+        ValueError: an argument is of no kind that is known.
+    """
+    for name, kind in data["arguments"].items():
+        dtype = kind["tensor"] if isinstance(kind, Mapping) else str(kind)
+        if dtype not in SCALARS and dtype.removeprefix("*") not in DTYPES:
+            raise ValueError(f"`{name}` is a `{dtype}`, which no kernel takes")
+    return CapturedLaunch(
+        dict(data["arguments"]),
+        dict(data["constants"]),
+        dict(data["options"]),
+        frozenset(
+            Assumptions(tuple(assumed.get("divisible", ())), tuple(assumed.get("ones", ())))
+            for assumed in data.get("assumptions", ())
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class LaunchOps:
+    """The ops of the functions of one source, and what a package knows of them."""
+
+    source: str
+    ops: tuple[Mapping[str, Any], ...]
+    """`[[kernel.<name>.op]]` tables."""
+    functions: tuple[Mapping[str, Any], ...]
+    """For the package: each launch with its `op` and `form`."""
+
+
+def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:
+    """Ops for all launches, by source; each launches one function with certain kinds of arguments.
+
+    Args:
+        kernel: the section's name, which is in the names of the ops.
+        functions: those that are compiled.
+    """
+    numbers: dict[str, itertools.count[int]] = {}
+    for source, group in itertools.groupby(
+        sorted(functions, key=lambda function: (function.source, function.name)),
+        key=lambda function: function.source,
+    ):
+        ops: list[Mapping[str, Any]] = []
+        tables = []
+        for function in group:
+            launches: list[Mapping[str, Any]] = []
+            stem = re.sub(r"\W", "_", f"launch_{kernel}_{function.name}")
+            number = numbers.setdefault(stem, itertools.count())
+            for writer in _op_writers(function):
+                name = f"{stem}_{next(number)}"
+                ops.append(writer.op(name))
+                launches += writer.entries(name)
+            tables.append(
+                {
+                    "source": source,
+                    "function": function.name,
+                    "launches": tuple(launches),
+                    "tuned": function.tuned,
+                }
+            )
+        yield LaunchOps(source, tuple(ops), tuple(tables))
+
+
+def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
+    writers: dict[str, _OpWriter] = {}
+    whole = {each.key: each for launch in function.launches for each in launch.spread()}
+    for _, launch in sorted(whole.items()):
+        fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
+        key = [launch.arguments, fixed, [*launch.constants]]
+        text = json.dumps(key)
+        writer = writers.setdefault(text, _OpWriter(function, launch.arguments, fixed))
+        writer.launches.append(launch)
+    return writers.values()
+
+
+def _is_candidate_value(value: Any) -> bool:
+    """Whether a candidate may set a constant to it; all others are fixed for an op."""
+    return not isinstance(value, Mapping) or "string" in value
+
+
+@dataclass
+class _OpWriter:
+    """Writes the op for launches with the same kinds of arguments."""
+
+    function: CapturedFunction
+    arguments: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    launches: list[CapturedLaunch] = field(default_factory=list)
+
+    def op(self, name: str) -> dict[str, Any]:
+        """The `[[kernel.<name>.op]]` table: a launch per set of assumptions, and one without."""
+        parameters = [f"int {_FORM}"]
+        dtypes: dict[str, list[str]] = {}
+        args: dict[str, Any] = {}
+        for at, (parameter, kind) in enumerate(self.arguments.items()):
+            own = f"arg{at}"
+            args[parameter] = "None" if kind == "none" else own
+            if isinstance(kind, Mapping):
+                parameters.append(f"Tensor(set{at}!) {own}")
+                dtypes[own] = [kind["tensor"]]
+                more = {key: kind[key] for key in ("padding", "layout") if key in kind}
+                args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+            elif kind.startswith("*"):
+                parameters.append(f"Tensor(set{at}!) {own}")
+                dtypes[own] = [kind.removeprefix("*")]
+            elif kind != "none":
+                parameters.append(f"{_TYPES[kind]} {own}")
+        axes = [f"grid_{axis}" for axis in range(3)]
+        parameters += [f"SymInt {axis}" for axis in axes]
+        shared = {
+            "function": self.function.name,
+            "args": args,
+            "constants": dict(self.fixed),
+            "grid": axes,
+            "int64": [name for name, kind in self.arguments.items() if kind == "int64"],
+        }
+        head = {"schema": f"{name}({', '.join(parameters)}) -> ()", "dtypes": dtypes}
+        launches = list(self._launches(args))
+        if len(launches) == 1:
+            return {**head, **shared, **launches[0]}
+        return {**head, "launch": [{**shared, **launch} for launch in launches]}
+
+    def _launches(self, args: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """What differs between the launches; the first whose condition holds is the one."""
+        before: list[str] = []
+        for assumed in self._assumed():
+            forms = [at for at, launch in enumerate(self.launches) if assumed in launch.assumptions]
+            forms = forms or [*range(len(self.launches))]
+            tests = [f"{args[parameter]} % 16 == 0" for parameter in assumed.divisible]
+            tests += [f"{args[parameter]} == 1" for parameter in assumed.ones]
+            if len(forms) < len(self.launches):
+                tests.append(f"({' or '.join(f'{_FORM} == {at}' for at in forms)})")
+            yield {
+                "when": " and ".join((*before, *tests)),
+                "configs": [self._candidate(at) for at in forms],
+                "divisible": list(assumed.divisible),
+                "ones": list(assumed.ones),
+            }
+            before.append(f"not ({' and '.join(tests)})")
+        every = [self._candidate(at) for at in range(len(self.launches))]
+        yield {**({"when": " and ".join(before)} if before else {}), "configs": every}
+
+    def _assumed(self) -> list[Assumptions]:
+        """The sets that images assume: those of most integers, and what they have in common."""
+        known = {each for launch in self.launches for each in launch.assumptions if each.facts}
+        most = sorted(known, key=lambda each: (-len(each.facts), each))[:_MAX_ASSUMED]
+        common = functools.reduce(Assumptions.common, most) if len(known) > len(most) else None
+        return [*most, common] if common and common.facts and common not in most else most
+
+    def _candidate(self, at: int) -> dict[str, Any]:
+        launch = self.launches[at]
+        constants = {n: "None" if v is None else v for n, v in launch.constants.items()}
+        for name in self.fixed:
+            del constants[name]
+        return {**constants, **launch.options, "when": f"{_FORM} == {at}"}
+
+    def entries(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """The launches as a package looks them up."""
+        for at, launch in enumerate(self.launches):
+            yield {
+                "arguments": dict(launch.arguments),
+                "constants": dict(launch.constants),
+                "options": dict(launch.options),
+                "op": name,
+                "form": at,
+            }

@@ -1,0 +1,120 @@
+"""Values of a run, as `build.toml` writes them: numbers, texts, shapes."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbuild.plugins.capture.programs import CaptureError
+
+BATCH = ("dim_0", "dim_1", "dim_2")
+"""Names of the dimensions that `...` stands for in a run; ops take as many and no more."""
+ROWS = "rows"
+"""The product of these dimensions."""
+
+
+def factors(sizes: Sequence[str]) -> tuple[str, ...]:
+    """What a product of sizes consists of; equal for equal products, mostly."""
+    parts = [part for size in sizes for part in _factors(ast.parse(size, mode="eval").body)]
+    number = math.prod(int(part) for part in parts if part.isdigit())
+    parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
+    rows = [part for part in parts if part in BATCH]
+    if len(rows) > 1 or rows == [BATCH[0]]:
+        parts = [part for part in parts if part not in BATCH] + [ROWS]
+    return tuple(sorted(parts))
+
+
+def _factors(node: ast.expr) -> list[str]:
+    """What a product of an expression consists of; the expression itself where it is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [ast.unparse(node)]
+
+
+def usual(text: str) -> str:
+    """An expression with the last alternative of each condition: the stride of dense rows."""
+    if " if " not in text and not text.startswith("max("):
+        return text
+    parts = factors([ast.unparse(_Last().visit(ast.parse(text, mode="eval")))])
+    return " * ".join(parts) or "1"
+
+
+class _Last(ast.NodeTransformer):
+    """Takes the last alternative of conditions, and `N` of `max(N, 1)`."""
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        last: ast.AST = self.visit(node.orelse)
+        return last
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name, *arguments = map(ast.unparse, (node.func, *node.args))
+        return node.args[0] if name == "max" and arguments[1:] == ["1"] else node
+
+
+def is_contiguous(value: Mapping[str, Any]) -> bool:
+    """Whether the strides of a tensor are those of a contiguous one, in every call."""
+    expected: list[str] = []
+    for size, stride in zip(reversed(value["sizes"]), reversed(value["strides"]), strict=True):
+        if factors([stride]) != factors(expected):
+            return False
+        expected.append(size)
+    return True
+
+
+def is_literal(value: Any) -> bool:
+    """Whether a value is the same in every call."""
+    if value is None or "string" in value:
+        return True
+    kind, text = next(iter(value.items()))
+    return (
+        text in ("True", "False")
+        if kind == "bool"
+        else kind in ("int", "float") and is_number(text)
+    )
+
+
+def literal(value: Any) -> Any:
+    """Such a value, as TOML has it."""
+    if value is None:
+        return "None"
+    ((kind, text),) = value.items()
+    if kind == "bool":
+        return text == "True"
+    return text if kind == "string" else number_of(text)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def number_of(text: str) -> int | float | str:
+    """A number where the text is one; `inf` and `nan` stay texts."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    return float(text) if is_number(text) and math.isfinite(float(text)) else text
+
+
+def numbers(texts: Sequence[str]) -> list[Any]:
+    """Each as `number_of` gives it."""
+    return [number_of(text) for text in texts]
+
+
+def launch_number(value: Mapping[str, str]) -> Any:
+    """A number or a boolean as an argument of a launch."""
+    ((kind, text),) = value.items()
+    if kind not in ("bool", "float", "int"):
+        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+    if kind == "bool":
+        return text == "True" if text in ("True", "False") else text
+    if kind == "float":
+        return float(text) if is_number(text) else text
+    return number_of(text)
