@@ -187,7 +187,7 @@ def test_code_for_link_time_optimisation_is_named(holding: Holding) -> None:
     assert found(output) == [("info", FILE, what)]
 
 
-def test_nothing_is_cached_facts_files_that_are_not_read(make: Callable[..., Output]) -> None:
+def test_nothing_is_said_of_files_that_are_not_read(make: Callable[..., Output]) -> None:
     files = {f"{ID}.pyd": b"MZ" + bytes(64)}
     assert found(make(files, variant=CU130, metadata=CUDA)) == []
 

@@ -18,5 +18,5 @@ def test_many_calls_have_a_line_for_each_reason():
     ]
 
 
-def test_nothing_is_cached_facts_nothing():
+def test_nothing_is_said_of_nothing():
     assert list(summarize_reasons([])) == []

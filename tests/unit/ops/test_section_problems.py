@@ -637,7 +637,7 @@ class TestListsOfTensors:
         text = text_of(schema=schema, shapes='{ x = ["N"], "ys[0]" = ["N"], out = "x" }')
         one(text, SCHEMA, "`Tensor?[] ys=[]`: Torch takes no default for a list of tensors")
 
-    def test_what_is_cached_facts_all_is_wrong_once(self):
+    def test_what_is_said_of_all_is_wrong_once(self):
         text = text_of(**{**self.KEYS, "shapes": '{ xs = ["..", "N"], x = ["N"], out = "x" }'})
         assert said(text).count("kernel.k.op[0].shapes.xs: ") == 1
 

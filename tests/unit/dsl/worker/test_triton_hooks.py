@@ -36,7 +36,7 @@ def only(hook: Any) -> dict[str, Any]:
     return found
 
 
-def test_nothing_is_cached_facts_nothing():
+def test_nothing_is_said_of_nothing():
     assert of(None, None) == {}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from kbuild.publish.hub.preflight import UploadObstacle, UploadRefusedError
 
 
-def test_what_is_cached_facts_several_variants_is_said_once():
+def test_what_is_said_of_several_variants_is_said_once():
     reasons = [
         UploadObstacle("torch212-cpu", "no commit", "use git"),
         UploadObstacle("token", "is missing"),
