@@ -14,7 +14,7 @@ from kbuild.ops.expression import parse
 from kbuild.ops.model import IssueCollector, TuneProposal
 from kbuild.ops.unit import ImageTarget
 from tests.support.ninetoothed_cases import ADD, completed, config, facts, tensor
-from tests.support.sections import said as cached_facts
+from tests.support.sections import said as said_of
 
 BLOCKS = [config(block=block) for block in (64, 128)]
 SQUARE = {name: tensor(512, 512) for name in ("x", "y", "out")}
@@ -458,7 +458,7 @@ def test_keep_leaves_candidates_out():
 
 
 def test_there_is_no_fallback():
-    said = cached_facts(f'{ADD}fallback = "jit"\n')
+    said = said_of(f'{ADD}fallback = "jit"\n')
     assert "9: kernel.k.op[0].fallback: kbuild cannot launch `ninetoothed` kernels" in said
 
 
@@ -467,12 +467,12 @@ def test_there_is_no_fallback():
 )
 def test_what_the_kernel_says_itself(line):
     key = line.partition(" ")[0]
-    said = cached_facts(f"{ADD}{line}\n")
+    said = said_of(f"{ADD}{line}\n")
     assert f"9: kernel.k.op[0].{key}: `ninetoothed` kernels set this in their source" in said
 
 
 def test_both_distributions_are_pinned():
-    said = cached_facts(ADD.replace(', "triton==3.9.0"', ""))
+    said = said_of(ADD.replace(', "triton==3.9.0"', ""))
     assert "3: kernel.k.toolchain: does not say which version of `triton` compiles this" in said
     assert 'pin both: `toolchain = ["ninetoothed==<version>", "triton==<version>"]`' in said
 
