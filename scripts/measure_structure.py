@@ -240,7 +240,80 @@ def repository(root: Path) -> Figures:
         command, capture_output=True, text=True, check=True, cwd=root
     ).stdout
     commands = re.findall(r"^  [a-z][-a-z]+ +[A-Z]", listed, re.MULTILINE)
-    return {**lines, "commands in --help": len(commands)}
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    count = sum(len(page.read_text("utf-8").split()) for page in pages)
+    return {**lines, "commands in --help": len(commands), "words of documentation": count}
+
+
+METAPHORS = frozenset(
+    [
+        "bill",
+        "desk",
+        "foreign",
+        "found",
+        "heard",
+        "judge",
+        "made",
+        "paid",
+        "refuses",
+        "said",
+        "sheet",
+        "shelf",
+        "shop",
+        "site",
+        "standing",
+        "surface",
+        "told",
+        "turn",
+        "words",
+        "workshop",
+    ]
+)
+"""Names that say nothing of a value's type; modules call it by that."""
+_NO_SUBJECT = re.compile(r"(What|Whether|Of|Those|How)\b")
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """The names that a module gives to values, functions and classes, without underscores."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+    return {name.strip("_") for name in names}
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """The docstrings of a module, its classes, functions and attributes."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        is_documented = isinstance(
+            node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        )
+        for before, statement in zip([None, *body], body, strict=False):
+            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            is_first = before is None and is_documented
+            if is_text and (is_first or isinstance(before, (ast.Assign, ast.AnnAssign))):
+                yield str(statement.value.value)
+
+
+def words(package: Path, modules: Mapping[str, tuple[ast.Module, int]]) -> Figures:
+    """How the package reads: names, docstrings and comments."""
+    trees = [tree for tree, _ in modules.values()]
+    texts = [text for tree in trees for text in docstrings(tree)]
+    lines = [line for path in package.rglob("*.py") for line in path.read_text("utf-8").split("\n")]
+    return {
+        "metaphors among names": sum(len(METAPHORS & names_in(tree)) for tree in trees),
+        "docstrings without a subject": sum(bool(_NO_SUBJECT.match(text)) for text in texts),
+        "comment lines": sum(line.lstrip().startswith("#") for line in lines),
+    }
 
 
 def measure(package: Path) -> dict[str, object]:
@@ -291,6 +364,7 @@ def measure(package: Path) -> dict[str, object]:
         "cycles of modules": cycles(graph),
         "cycles of packages": cycles(packages_of(graph, package.name)),
         **rooms(package, graph, modules),
+        **words(package, modules),
     }
 
 
