@@ -245,30 +245,10 @@ def repository(root: Path) -> Figures:
     return {**lines, "commands in --help": len(commands), "words of documentation": count}
 
 
-METAPHORS = frozenset(
-    [
-        "bill",
-        "desk",
-        "foreign",
-        "found",
-        "heard",
-        "judge",
-        "made",
-        "paid",
-        "refuses",
-        "said",
-        "sheet",
-        "shelf",
-        "shop",
-        "site",
-        "standing",
-        "surface",
-        "told",
-        "turn",
-        "words",
-        "workshop",
-    ]
-)
+METAPHORS = {
+    "bill", "desk", "foreign", "found", "heard", "judge", "made", "paid", "refuses", "said",
+    "sheet", "shelf", "shop", "site", "standing", "surface", "told", "turn", "words", "workshop",
+}  # fmt: skip
 """Names that say nothing of a value's type; modules call it by that."""
 _NO_SUBJECT = re.compile(r"(What|Whether|Of|Those|How)\b")
 
