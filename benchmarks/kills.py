@@ -81,7 +81,7 @@ class StuckError(Exception):
 
 
 @dataclass(frozen=True)
-class Bench:
+class KillRun:
     """A project with two states of its source, `first` and `second`, and a kbuild to build it."""
 
     folder: Path
@@ -217,7 +217,7 @@ def wait_for_orphans(session: int) -> None:
 class Situation:
     """Something to be killed, and how to know afterwards that all is well."""
 
-    bench: Bench
+    bench: KillRun
     argv: tuple[str, ...] = BUILD
     prepare: Callable[[], None] = lambda: None
     """Brings about what there is before."""
@@ -250,7 +250,7 @@ class Situation:
 class Campaign:
     """All kills, and what became of them."""
 
-    bench: Bench
+    bench: KillRun
     chance: random.Random
     known: set[str] = field(default_factory=set)
     """Files that undisturbed runs make."""
@@ -304,7 +304,7 @@ class Campaign:
         print(f"\n{self.troubles[-1]}", file=sys.stderr)
 
 
-def listing(bench: Bench) -> set[str]:
+def listing(bench: KillRun) -> set[str]:
     """Every file and folder in TMPDIR, `build/`, `.kbuild/` and the cache."""
     roots = (bench.temporary, bench.output, bench.project / ".kbuild", bench.cache, bench.fetched)
     return {
@@ -330,7 +330,7 @@ def must(trouble: str) -> None:
         sys.exit(f"an undisturbed run failed: {trouble}")
 
 
-def two_states(bench: Bench) -> None:
+def two_states(bench: KillRun) -> None:
     """A second commit of the project."""
     write_tiny(bench.folder, "cpu")
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
@@ -345,7 +345,7 @@ def two_states(bench: Bench) -> None:
     run("tag", "second")
 
 
-def undisturbed(bench: Bench) -> tuple[dict[str, str], dict[str, float], set[str]]:
+def undisturbed(bench: KillRun) -> tuple[dict[str, str], dict[str, float], set[str]]:
     """Digests of both states, seconds of each situation, and every file that comes to be."""
     digests, seconds, known = {}, {}, set()
 
@@ -372,7 +372,7 @@ def undisturbed(bench: Bench) -> tuple[dict[str, str], dict[str, float], set[str
     return digests, seconds, known
 
 
-def situations(bench: Bench) -> tuple[dict[str, Situation], set[str]]:
+def situations(bench: KillRun) -> tuple[dict[str, Situation], set[str]]:
     """All of them by name, and the files that are there without any kill."""
     digests, seconds, known = undisturbed(bench)
     build, state = bench.project / ".kbuild", {"now": "second"}
@@ -406,7 +406,7 @@ def situations(bench: Bench) -> tuple[dict[str, Situation], set[str]]:
     }, known
 
 
-def fetching(bench: Bench, lock: Path, url: str) -> tuple[Situation, set[str]]:
+def fetching(bench: KillRun, lock: Path, url: str) -> tuple[Situation, set[str]]:
     """Toolchains from an index on this machine; and the files of an undisturbed fetch."""
     argv = ("-c", FETCH, str(bench.fetched), str(lock), url)
     began = time.monotonic()
@@ -427,14 +427,14 @@ def fetching(bench: Bench, lock: Path, url: str) -> tuple[Situation, set[str]]:
     ), listing(bench)
 
 
-def _entries(bench: Bench) -> Iterator[Path]:
+def _entries(bench: KillRun) -> Iterator[Path]:
     return (path for path in (bench.fetched / "store").glob("[!.]*") if path.is_dir())
 
 
 def measured(kills: int, seed: int, checkout: Path, seconds: float) -> dict[str, Any]:
     """The whole campaign."""
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
-        bench = Bench(Path(name).resolve(), checkout)
+        bench = KillRun(Path(name).resolve(), checkout)
         bench.temporary.mkdir()
         two_states(bench)
         chance = random.Random(seed)  # noqa: S311

@@ -108,7 +108,7 @@ def input_of(target: Target, seeds: Sequence[bytes], seed: int, number: int) -> 
     return data
 
 
-class Bench:
+class TargetRunner:
     """Runs targets in this process, each execution in a folder of its own."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -219,7 +219,7 @@ def _work(jobs: multiprocessing.Queue[Any], answers: multiprocessing.Queue[Any],
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESS_SPACE, resource.RLIM_INFINITY))
     try:
-        bench = Bench(folder, seed)
+        bench = TargetRunner(folder, seed)
         for name, first, count in iter(jobs.get, None):
             bench.tally = Tally()
             for number in range(first, first + count):

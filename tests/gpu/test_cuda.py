@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 EXAMPLES = ("relu", "relu-stable-abi", "relu-tvm-ffi")
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> CommandProject:
     """A copy of the example with its CUDA variant."""
     if request.param == "relu-tvm-ffi" and not has_tvm_ffi():
         pytest.skip("apache-tvm-ffi is not installed for this interpreter")
@@ -30,7 +32,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__")
     shutil.copytree(ROOT / "examples" / request.param, root, ignore=ignored)
     (folder / "cache").mkdir()
-    bench = Bench(root, folder / "cache")
+    bench = CommandProject(root, folder / "cache")
     prebuilt = os.environ.get("KBUILD_PREBUILT")
     if prebuilt:
         shutil.copytree(Path(prebuilt) / request.param / "build", root / "build")
@@ -45,18 +47,18 @@ def has_tvm_ffi() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: TID251
 
 
-def test_the_kernels_own_tests_pass(built: Bench) -> None:
+def test_the_kernels_own_tests_pass(built: CommandProject) -> None:
     done = built.kbuild("test", "--", "-q")
     assert "passed" in done.stdout + done.stderr
 
 
-def test_the_example_computes_what_torch_does(built: Bench) -> None:
+def test_the_example_computes_what_torch_does(built: CommandProject) -> None:
     example = str(built.root / "example.py")
     code = f"import runpy, sys; sys.exit(runpy.run_path({example!r})['main']())"
     assert "relu on cuda: equal to torch.relu" in built.python(code)
 
 
-def test_a_development_build_is_for_this_gpu_only(built: Bench) -> None:
+def test_a_development_build_is_for_this_gpu_only(built: CommandProject) -> None:
     if os.environ.get("KBUILD_PREBUILT"):
         pytest.skip("built elsewhere, for all archs")
     (variant,) = (path for path in (built.root / "build").iterdir() if path.is_dir())

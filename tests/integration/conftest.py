@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from kbuild.toolchains.rocm import RocmInstallation
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.hub.fixture import HubBench, running_hub
 from tests.support.rocm import rocm_for_tests
 from tests.support.stores import store_with, warm_cache
@@ -36,13 +36,13 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
 @pytest.fixture(scope="session")
 def example(
     tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
-) -> Callable[..., Bench]:
+) -> Callable[..., CommandProject]:
     """A fresh copy of one example, committed to git.
 
     With `kept=True`, its cache is warm.
     """
 
-    def copy(name: str, *, kept: bool = False) -> Bench:
+    def copy(name: str, *, kept: bool = False) -> CommandProject:
         folder = tmp_path_factory.mktemp(name)
         root = folder / name
         ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
@@ -51,7 +51,7 @@ def example(
         cache.mkdir()
         if kept:
             warm(cache)
-        bench = Bench(root, cache)
+        bench = CommandProject(root, cache)
         bench.git("init", "-q")
         bench.git("add", "-A")
         bench.git("commit", "-qm", "example")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
@@ -39,16 +39,16 @@ def env(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.fixture(scope="module")
 def bench(
     env: dict[str, str], tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
-) -> Bench:
+) -> CommandProject:
     """A new project for the backend."""
     folder = tmp_path_factory.mktemp("acme")
-    parent = Bench(folder, warm(folder / "cache"))
+    parent = CommandProject(folder, warm(folder / "cache"))
     parent.kbuild("init", "demo", "--no-git", "--backends", "acme", env=env)
-    return Bench(folder / "demo", parent.cache)
+    return CommandProject(folder / "demo", parent.cache)
 
 
 def test_what_the_client_cannot_load_is_refused_before_the_compile(
-    bench: Bench, env: dict[str, str]
+    bench: CommandProject, env: dict[str, str]
 ) -> None:
     (bench.root / "kbuild.toml").unlink(missing_ok=True)
     [problem] = json.loads(bench.kbuild("check-config", "--json", expect=3, env=env).stdout)[
@@ -68,7 +68,7 @@ def test_what_the_client_cannot_load_is_refused_before_the_compile(
 
 
 def test_what_its_author_overrules_is_planned_built_and_checked(
-    bench: Bench, env: dict[str, str], files: dict[str, str]
+    bench: CommandProject, env: dict[str, str], files: dict[str, str]
 ) -> None:
     (bench.root / "kbuild.toml").write_text(files["kbuild.toml"])
     answer = json.loads(bench.kbuild("check-config", "--json", env=env).stdout)
@@ -95,7 +95,9 @@ def test_what_its_author_overrules_is_planned_built_and_checked(
     assert "ACME" in (bench.root / "build" / "CARD.md").read_text()
 
 
-def test_an_arch_is_read_as_the_backend_writes_it(bench: Bench, env: dict[str, str]) -> None:
+def test_an_arch_is_read_as_the_backend_writes_it(
+    bench: CommandProject, env: dict[str, str]
+) -> None:
     file = bench.root / "build.toml"
     before = file.read_text()
     try:
@@ -118,7 +120,9 @@ def test_an_arch_is_read_as_the_backend_writes_it(bench: Bench, env: dict[str, s
         file.write_text(before)
 
 
-def test_its_keys_are_in_the_schema_and_in_the_reference(bench: Bench, env: dict[str, str]) -> None:
+def test_its_keys_are_in_the_schema_and_in_the_reference(
+    bench: CommandProject, env: dict[str, str]
+) -> None:
     assert "acme-archs" in bench.kbuild("schema", env=env).stdout
     page = bench.python(REFERENCE, env)
     assert "ACME architectures, e.g." in page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.dsl.projects import loaded
 from tests.support.wheel_index import make_wheel
 
@@ -47,16 +47,16 @@ def env(blocks: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="module")
-def bench(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
     """A new project in the DSL."""
     folder = tmp_path_factory.mktemp("abacus")
-    Bench(folder, folder / "cache").kbuild(
+    CommandProject(folder, folder / "cache").kbuild(
         "init", "demo", "--no-git", "--language", "abacus", env=env
     )
-    return Bench(folder / "demo", folder / "cache")
+    return CommandProject(folder / "demo", folder / "cache")
 
 
-def test_the_config_and_the_plan(bench: Bench, env: dict[str, str]) -> None:
+def test_the_config_and_the_plan(bench: CommandProject, env: dict[str, str]) -> None:
     assert json.loads(bench.kbuild("check-config", "--json", env=env).stdout)["problems"] == []
     plans = json.loads(bench.kbuild("plan", "--json", env=env).stdout)
     kernels = {kernel["language"]: kernel for plan in plans for kernel in plan["aot"]}
@@ -64,7 +64,7 @@ def test_the_config_and_the_plan(bench: Bench, env: dict[str, str]) -> None:
     assert kernels["abacus"]["targets"] == ["cpu"]
 
 
-def test_a_section_is_judged_by_the_dsl(bench: Bench, env: dict[str, str]) -> None:
+def test_a_section_is_judged_by_the_dsl(bench: CommandProject, env: dict[str, str]) -> None:
     file = bench.root / "build.toml"
     before = file.read_text()
     try:
@@ -85,14 +85,14 @@ def test_a_section_is_judged_by_the_dsl(bench: Bench, env: dict[str, str]) -> No
 
 
 def test_without_the_distribution_the_language_is_unknown(
-    bench: Bench, env: dict[str, str]
+    bench: CommandProject, env: dict[str, str]
 ) -> None:
     bench.kbuild("check-config", env=env)
     done = bench.kbuild("check-config", expect=3, env={"PYTHONPATH": str(ROOT)})
     assert "`abacus` is not a language" in done.stderr
 
 
-def test_the_op_is_built_checked_and_called(bench: Bench, env: dict[str, str]) -> None:
+def test_the_op_is_built_checked_and_called(bench: CommandProject, env: dict[str, str]) -> None:
     done = bench.kbuild("build", "--json", env=env)
     [built] = [entry for entry in json.loads(done.stdout)["variants"] if entry["path"]]
     assert [one for one in built["findings"] if one["severity"] != "info"] == []
@@ -103,7 +103,7 @@ def test_the_op_is_built_checked_and_called(bench: Bench, env: dict[str, str]) -
 
 
 def test_another_worker_makes_another_image(
-    bench: Bench, env: dict[str, str], blocks: dict[str, str]
+    bench: CommandProject, env: dict[str, str], blocks: dict[str, str]
 ) -> None:
     """The file of a worker is part of what an image is kept under."""
     worker = Path(env["PYTHONPATH"].partition(os.pathsep)[0]) / "kbuild_abacus" / "worker.py"

@@ -17,7 +17,7 @@ import pytest
 from kbuild.build import launcher
 from kbuild.build.unit_log import read_log
 from kbuild.system.unit_settings import LauncherSettings
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile
 STABLE = "relu-stable-abi"
@@ -48,7 +48,7 @@ def launch(folder: Path, language: str, *command: str) -> str:
     return done.stderr
 
 
-def cache_of(bench: Bench) -> dict[str, str]:
+def cache_of(bench: CommandProject) -> dict[str, str]:
     return {"KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"}
 
 
@@ -102,7 +102,7 @@ def test_nvcc_with_several_architectures(tmp_path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
 def test_a_new_workspace_takes_its_objects_from_the_cache(
-    example: Callable[[str], Bench],
+    example: Callable[[str], CommandProject],
 ) -> None:
     bench = example(STABLE)
     first = bench.built("--backend", "cpu")
@@ -127,7 +127,9 @@ def test_a_new_workspace_takes_its_objects_from_the_cache(
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_a_build_that_ran_out_of_time_is_continued(example: Callable[[str], Bench]) -> None:
+def test_a_build_that_ran_out_of_time_is_continued(
+    example: Callable[[str], CommandProject],
+) -> None:
     bench = example(STABLE)
     off = {"KBUILD_CACHE": "off"}
     done = bench.kbuild(
@@ -142,7 +144,7 @@ def test_a_build_that_ran_out_of_time_is_continued(example: Callable[[str], Benc
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench]) -> None:
+def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], CommandProject]) -> None:
     bench = example(STABLE)
     process = subprocess.Popen(  # noqa: TID251
         (sys.executable, "-m", "kbuild", "build", "--backend", "cpu"),
@@ -163,7 +165,7 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench])
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], Bench]) -> None:
+def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], CommandProject]) -> None:
     bench = example(STABLE)
     process = subprocess.Popen(  # noqa: TID251
         (sys.executable, "-m", "kbuild", "build", "--backend", "cpu", "-j1"),
@@ -186,6 +188,8 @@ def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], Bench]) -
 @pytest.mark.parametrize(
     ("option", "value"), [("--memory", "lots"), ("--time-budget", "soon"), ("--jobs", "0")]
 )
-def test_bad_budgets_are_refused(example: Callable[[str], Bench], option: str, value: str) -> None:
+def test_bad_budgets_are_refused(
+    example: Callable[[str], CommandProject], option: str, value: str
+) -> None:
     done = example("relu-noarch").kbuild("build", option, value, expect=2)
     assert option in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.dsl.projects import VARIANT, loaded
 from tests.support.stores import cache_with_store, dsl_store
 
@@ -92,7 +92,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
     folder = tmp_path_factory.mktemp("captured")
     root = folder / "project"
     files = {
@@ -109,14 +109,14 @@ def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    bench = Bench(root, cache_with_store(folder / "cache", store))
+    bench = CommandProject(root, cache_with_store(folder / "cache", store))
     bench.git("init", "-q")
     bench.git("add", "-A")
     bench.git("commit", "-qm", "captured")
     return bench
 
 
-def triton_of(bench: Bench) -> Path:
+def triton_of(bench: CommandProject) -> Path:
     """An installed Triton, which the build fetches if need be."""
     roots = sorted((bench.cache / "store").glob("triton-3.9.0-*/root"))
     if not roots:
@@ -126,7 +126,7 @@ def triton_of(bench: Bench) -> Path:
     return roots[0]
 
 
-def test_from_a_recording_to_a_package_without_triton(bench: Bench) -> None:
+def test_from_a_recording_to_a_package_without_triton(bench: CommandProject) -> None:
     pytest.importorskip("numpy")  # Triton's interpreter
     path = {"PYTHONPATH": f"{ROOT}:{triton_of(bench)}:{bench.root}", "TRITON_INTERPRET": "1"}
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
@@ -193,7 +193,7 @@ except Exception as error:
 """
 
 
-def test_a_gluon_kernel_is_recorded_without_a_gpu(bench: Bench, tmp_path: Path) -> None:
+def test_a_gluon_kernel_is_recorded_without_a_gpu(bench: CommandProject, tmp_path: Path) -> None:
     """Its descriptor's layout is recorded; the package has Gluon's names of the host."""
     root = tmp_path / "project"
     text = BUILD.replace('["8.0", "9.0"]', '["9.0"]').replace("captured_ops", "copies")
@@ -207,7 +207,7 @@ def test_a_gluon_kernel_is_recorded_without_a_gpu(bench: Bench, tmp_path: Path) 
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
-    own = Bench(root, bench.cache)
+    own = CommandProject(root, bench.cache)
     path_of = {"PYTHONPATH": f"{ROOT}:{triton_of(bench)}:{root}"}
     own.kbuild("capture", "--record", "--no-run", "--", sys.executable, "calls.py", env=path_of)
     (function,) = json.loads((root / "captured" / "ops.json").read_text())["functions"]

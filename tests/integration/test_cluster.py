@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters import Process, cluster
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 pytest.importorskip("distributed")
@@ -65,7 +65,7 @@ def build(
     folder: Path, credentials: Path, *arguments: str, **variables: str
 ) -> tuple[dict[str, bytes], str]:
     """A cold build of the project in `folder`: its libraries, and what it said."""
-    bench = Bench(write_project(folder / "project"), folder / "cache")
+    bench = CommandProject(write_project(folder / "project"), folder / "cache")
     bench.cache.mkdir()
     file = str(credentials / "cluster" / "credentials.pem")
     environ = {"KBUILD_CLUSTER_CREDENTIALS": file, **variables}

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.support.clusters import Process, cluster
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.interpreters import make_interpreter
 
 pytestmark = [pytest.mark.torch]
@@ -75,7 +75,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def write_project(folder: Path, *variants: str, tests: str = TESTS) -> Bench:
+def write_project(folder: Path, *variants: str, tests: str = TESTS) -> CommandProject:
     files = {
         "build.toml": BUILD,
         "torch-ext/demo/__init__.py": "raise RuntimeError('the sources')\n",
@@ -90,7 +90,7 @@ def write_project(folder: Path, *variants: str, tests: str = TESTS) -> Bench:
         files[f"build/{name}/_ops.py"] = ""
         files[f"build/{name}/metadata.json"] = metadata
     write_files(folder / "project", files)
-    return Bench(folder / "project", folder / "cache")
+    return CommandProject(folder / "project", folder / "cache")
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class Running:
     processes: list[Process]
 
     def test(
-        self, bench: Bench, *arguments: str, **environ: str
+        self, bench: CommandProject, *arguments: str, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         return self.run(bench, "test", *arguments, **environ)
 
     def run(
-        self, bench: Bench, command: str, *arguments: str, **environ: str
+        self, bench: CommandProject, command: str, *arguments: str, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         credentials = str(self.folder / "cluster" / "credentials.pem")
         env = {"KBUILD_CLUSTER_CREDENTIALS": credentials, **environ}

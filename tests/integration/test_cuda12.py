@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 
 pytestmark = [
     pytest.mark.network,
@@ -31,12 +31,12 @@ TOOLCHAIN = 4
 
 
 @pytest.fixture(scope="module")
-def bench(example: Callable[[str], Bench]) -> Bench:
+def bench(example: Callable[[str], CommandProject]) -> CommandProject:
     return example("relu-stable-abi")
 
 
 @pytest.fixture(scope="module")
-def built(bench: Bench) -> Path:
+def built(bench: CommandProject) -> Path:
     """The variant directory, built through the command for one architecture."""
     if "nvidia-cuda-eula" not in os.environ.get("KBUILD_ACCEPT_LICENSE", ""):
         pytest.skip("NVIDIA's licence is not accepted: KBUILD_ACCEPT_LICENSE=nvidia-cuda-eula")
@@ -59,7 +59,7 @@ def test_it_needs_the_runtime_of_cuda_12(built: Path) -> None:
         assert {"libtorch.so", "libcudart.so.12"} <= {tag.needed for tag in tags}
 
 
-def test_it_has_code_for_that_architecture(bench: Bench, built: Path) -> None:
+def test_it_has_code_for_that_architecture(bench: CommandProject, built: Path) -> None:
     (extension,) = built.glob("*.so")
     (cuobjdump,) = bench.cache.glob("store/debian-nvcc-*/root/bin/cuobjdump")
     listed = run((str(cuobjdump), "--list-elf", str(extension)), cwd=built).stdout
@@ -67,14 +67,14 @@ def test_it_has_code_for_that_architecture(bench: Bench, built: Path) -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_the_plan_says_what_compiled_it(bench: Bench) -> None:
+def test_the_plan_says_what_compiled_it(bench: CommandProject) -> None:
     (plan,) = json.loads(bench.kbuild("plan", *NVCC, "--json", env=ACCEPTED).stdout)
     versions = dict(plan["toolchain"]["versions"])
     assert versions["nvcc"] == "12.4.131 (Debian trixie) for a CUDA 12.6 variant"
     assert versions["license"] == "nvidia-cuda-eula, accepted by KBUILD_ACCEPT_LICENSE"
 
 
-def test_nothing_is_fetched_before_the_licence_is_accepted(bench: Bench) -> None:
+def test_nothing_is_fetched_before_the_licence_is_accepted(bench: CommandProject) -> None:
     refused = bench.kbuild("build", *NVCC, expect=TOOLCHAIN, env={"KBUILD_ACCEPT_LICENSE": ""})
     assert "NVIDIA's End User License Agreement" in refused.stderr
     assert "KBUILD_ACCEPT_LICENSE=nvidia-cuda-eula" in refused.stderr

@@ -19,7 +19,7 @@ from kbuild.system.errors import BuildError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
+from tests.support.dsl.cute_kernels import OLD, VERSION, CuteProject, cache_with_dsl, shop
 
 pytestmark = pytest.mark.network
 SOURCE = """\
@@ -108,7 +108,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
+def bench(cache: Path, tmp_path: Path) -> Iterator[CuteProject]:
     with shop(cache, tmp_path / "project") as opened:
         yield opened
 
@@ -126,7 +126,7 @@ def archs_of(code: bytes, folder: Path) -> list[str]:
     return [image.arch for image in read_device_code(file).images]
 
 
-def test_objects_for_every_arch(bench: Shop, tmp_path: Path) -> None:
+def test_objects_for_every_arch(bench: CuteProject, tmp_path: Path) -> None:
     targets = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
     given = OP.replace("Tensor? extra", "Tensor extra")
     made = (*bench.compile(given, SOURCE, *targets), *bench.compile(OP, SOURCE, "sm_90a"))
@@ -184,7 +184,7 @@ configs = [{ each = 1 }, { each = 2 }, { each = 4 }, { each = 8 }]
 NEWER_THAN_ALL_CPUS_HAVE = re.compile(r"\t(v[a-z0-9]+)\s|[yz]mm\d", re.MULTILINE)
 
 
-def test_one_object_for_candidates_that_come_to_the_same(bench: Shop) -> None:
+def test_one_object_for_candidates_that_come_to_the_same(bench: CuteProject) -> None:
     """The plain code does not look at what the candidates differ in."""
     made = bench.compile(BRANCHING_OP, BRANCHING, "sm_90a")
     assert len(made) == 16
@@ -210,13 +210,13 @@ def newer_instructions(code: bytes, folder: Path) -> list[str]:
     return NEWER_THAN_ALL_CPUS_HAVE.findall(said.output)
 
 
-def test_the_hosts_part_runs_on_every_cpu(bench: Shop, tmp_path: Path) -> None:
+def test_the_hosts_part_runs_on_every_cpu(bench: CuteProject, tmp_path: Path) -> None:
     """The DSL would write AVX-512 where the compiling machine has it."""
     for one in bench.compile(OP, SOURCE, "sm_80"):
         assert newer_instructions(one.code, tmp_path) == []
 
 
-def test_sizes_and_strides(bench: Shop) -> None:
+def test_sizes_and_strides(bench: CuteProject) -> None:
     made = bench.compile(STRIDED_OP, STRIDED, "sm_80")
     fast, plain = sorted(made, key=lambda one: not one.unit.aligned)
     assert fast.image.divisible == {"x", "out", "M", "x.stride.0"}
@@ -235,7 +235,7 @@ def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 110 MB more: {OLD}")
-def test_both_kinds_of_machine_code(bench: Shop) -> None:
+def test_both_kinds_of_machine_code(bench: CuteProject) -> None:
     twelve = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
     thirteen = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda13")
     # The ABI version in the header of the machine code: drivers for CUDA 12 know none above 7.
@@ -244,7 +244,7 @@ def test_both_kinds_of_machine_code(bench: Shop) -> None:
     assert abis == [{7}, {8}]
 
 
-def test_functions_are_described(bench: Shop) -> None:
+def test_functions_are_described(bench: CuteProject) -> None:
     bench.wanted(OP, SOURCE, ["sm_80"])
     (function,) = bench.compiler.describe(bench.kernel(), bench.folder).values()
     assert function.name == "add"
@@ -301,7 +301,7 @@ constants = { wide = { dtype = "float32" }, tile = [16, 4] }
 """
 
 
-def test_a_class_beside_torch(bench: Shop, tmp_path: Path) -> None:
+def test_a_class_beside_torch(bench: CuteProject, tmp_path: Path) -> None:
     """Its constructor's parameters are constants; Torch is imported where it is not."""
     made = bench.compile(CLASS_OP, CLASS, "sm_80", "sm_90a")
     assert {one.unit.target.arch for one in made} == {"sm_80", "sm_90a"}
@@ -342,7 +342,7 @@ ODD = Odd()
 """
 
 
-def test_a_source_that_compiles_and_exports_when_it_is_imported(bench: Shop) -> None:
+def test_a_source_that_compiles_and_exports_when_it_is_imported(bench: CuteProject) -> None:
     plain = bench.compile(OP, SOURCE, "sm_90a")
     made = bench.compile(OP, SOURCE + AT_IMPORT, "sm_90a")
     assert [one.code for one in made] == [one.code for one in plain]
@@ -352,7 +352,7 @@ def test_a_source_that_compiles_and_exports_when_it_is_imported(bench: Shop) -> 
         bench.compile(OP, f"{SOURCE}{AT_IMPORT}\nif CLUSTERS > 8:\n    pass\n", "sm_90a")
 
 
-def test_an_error_names_the_authors_line(bench: Shop) -> None:
+def test_an_error_names_the_authors_line(bench: CuteProject) -> None:
     broken = SOURCE.replace("value += 1.0", "value += undefined_name")
     line = broken.splitlines().index("            value += undefined_name") + 1
     with pytest.raises(BuildError, match="undefined_name") as raised:
@@ -360,7 +360,7 @@ def test_an_error_names_the_authors_line(bench: Shop) -> None:
     assert f"add.py:{line}: " in str(raised.value)
 
 
-def test_code_for_another_arch_is_refused_in_words(bench: Shop) -> None:
+def test_code_for_another_arch_is_refused_in_words(bench: CuteProject) -> None:
     line = "    mma = hopper.make_trivial_tiled_mma("
     own = STRIDED.replace("    kernel(x", f"{line}{WGMMA})\n    kernel(x").replace(
         "from cutlass import cute\n", HOPPER

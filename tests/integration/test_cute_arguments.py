@@ -16,7 +16,7 @@ from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.system import rendering
 from tests.support.dsl.cute_calls import Linked, Tensor, joined
-from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
+from tests.support.dsl.cute_kernels import OLD, VERSION, CuteProject, cache_with_dsl, shop
 
 pytestmark = [
     pytest.mark.network,
@@ -134,12 +134,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=VERSIONS)
-def bench(cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+def bench(cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[CuteProject]:
     with shop(cache, tmp_path / "project", version=request.param) as opened:
         yield opened
 
 
-def compiled(bench: Shop, op: str, source: str) -> list[UnitImage]:
+def compiled(bench: CuteProject, op: str, source: str) -> list[UnitImage]:
     """The objects for the first target; there are as many for the others."""
     made = bench.compile(op, source, *TARGETS)
     first = [one for one in made if one.unit.target.arch == TARGETS[0]]
@@ -148,13 +148,13 @@ def compiled(bench: Shop, op: str, source: str) -> list[UnitImage]:
     return first
 
 
-def linked(bench: Shop, one: UnitImage, folder: Path) -> Linked:
+def linked(bench: CuteProject, one: UnitImage, folder: Path) -> Linked:
     file = folder / f"{one.image.entry}.o"
     file.write_bytes(one.code)
     return Linked(one.image.entry, [str(file), *map(str, archives(bench))], folder)
 
 
-def archives(bench: Shop) -> tuple[Path, ...]:
+def archives(bench: CuteProject) -> tuple[Path, ...]:
     place = bench.compiler.prepare(bench.kernel())
     return LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13").archives
 
@@ -163,7 +163,7 @@ def plain(made: list[UnitImage]) -> UnitImage:
     return next(one for one in made if not one.unit.aligned)
 
 
-def test_numbers(bench: Shop, tmp_path: Path) -> None:
+def test_numbers(bench: CuteProject, tmp_path: Path) -> None:
     one = plain(compiled(bench, NUMBERS_OP, NUMBERS))
     kinds = [(p.kind, p.type) for p in one.image.parameters]
     assert kinds == [("tensor", "*fp32"), ("int", "i32"), ("int", "i64"), ("float", "fp64"),
@@ -183,7 +183,7 @@ def test_numbers(bench: Shop, tmp_path: Path) -> None:
     assert "Expects 6 parameters" in call.call(out, 7, 1, 0.5, 0.5)
 
 
-def test_shapes_and_strides(bench: Shop, tmp_path: Path) -> None:
+def test_shapes_and_strides(bench: CuteProject, tmp_path: Path) -> None:
     made = compiled(bench, STRIDED_OP, STRIDED)
     call = linked(bench, plain(made), tmp_path)
     x, out = Tensor(X, (5, 3), (17, 2)), Tensor(OUT, (5, 3), (3, 1))
@@ -200,7 +200,7 @@ def test_shapes_and_strides(bench: Shop, tmp_path: Path) -> None:
     assert fast.call(Tensor(X, (5, 32), (48, 2)), aligned[1]) != ""
 
 
-def test_tuples(bench: Shop, tmp_path: Path) -> None:
+def test_tuples(bench: CuteProject, tmp_path: Path) -> None:
     one = plain(compiled(bench, TUPLES_OP, TUPLES))
     names = [p.name for p in one.image.parameters]
     assert names == ["x", "shape.0", "shape.1", "coord.0", "coord.1", "stride.0", "stride.1"]
@@ -212,7 +212,7 @@ def test_tuples(bench: Shop, tmp_path: Path) -> None:
     assert passed == given
 
 
-def test_constants(bench: Shop, tmp_path: Path) -> None:
+def test_constants(bench: CuteProject, tmp_path: Path) -> None:
     made = [one for one in compiled(bench, CONSTANTS_OP, CONSTANTS) if not one.unit.aligned]
     for one, blocks in zip(made, (3, 5), strict=True):
         assert [p.name for p in one.image.parameters] == ["out"]
@@ -245,7 +245,7 @@ constants = { N = { value = "N", choices = [3, 8] } }
 """
 
 
-def test_a_dimension_that_choices_fix_is_static(bench: Shop, tmp_path: Path) -> None:
+def test_a_dimension_that_choices_fix_is_static(bench: CuteProject, tmp_path: Path) -> None:
     """The function takes no constant for it: it sees the number in the tensors' layouts."""
     made = [one for one in compiled(bench, STATIC_OP, STATIC) if not one.unit.aligned]
     assert [dict(one.unit.constants) for one in made] == [{"N": 3}, {"N": 8}]
@@ -258,7 +258,7 @@ def test_a_dimension_that_choices_fix_is_static(bench: Shop, tmp_path: Path) -> 
         assert "hape" in call.call(other, out, parameters=2)
 
 
-def test_what_the_runtime_does_with_the_first_call(bench: Shop, tmp_path: Path) -> None:
+def test_what_the_runtime_does_with_the_first_call(bench: CuteProject, tmp_path: Path) -> None:
     """Why launchers load objects themselves: this touches every device, fitting or not."""
     call = linked(bench, plain(compiled(bench, NUMBERS_OP, NUMBERS)), tmp_path)
     out = Tensor(OUT, (4,), (1,))
@@ -331,7 +331,9 @@ def launching(folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", ["no_stream", "forgotten"])
-def test_every_launch_is_on_the_stream_of_the_call(bench: Shop, tmp_path: Path, name: str) -> None:
+def test_every_launch_is_on_the_stream_of_the_call(
+    bench: CuteProject, tmp_path: Path, name: str
+) -> None:
     """A host function need not take a stream, nor hand it to every launch."""
     one = plain(compiled(bench, UNORDERED_OP.format(name=name), UNORDERED))
     (tmp_path / "alone").mkdir()
@@ -353,7 +355,7 @@ def test_every_launch_is_on_the_stream_of_the_call(bench: Shop, tmp_path: Path, 
         assert call.events.count("launch 0") == 2
 
 
-def test_a_launcher_loads_for_one_device(bench: Shop, tmp_path: Path) -> None:
+def test_a_launcher_loads_for_one_device(bench: CuteProject, tmp_path: Path) -> None:
     """The runtime asks two functions, which are the launcher's in a joined object."""
     one = plain(compiled(bench, NUMBERS_OP, NUMBERS))
     for path, data in object_files("aot", "k", [one]).items():

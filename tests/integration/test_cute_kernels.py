@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kbuild.checks.readers.device_code import read_device_code
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.dsl.projects import loaded
 from tests.support.hub.fixture import HubBench
 from tests.support.stores import cache_with_store, dsl_store
@@ -34,29 +34,29 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dsl_store("cute-4.8.1", "nvidia-cutlass-dsl", tmp_path_factory)
 
 
-def bench_in(folder: Path, store: Path) -> Bench:
+def bench_in(folder: Path, store: Path) -> CommandProject:
     """The example in a folder, and a cache of its own, but for the store."""
     left = shutil.ignore_patterns("build", ".kbuild", "__pycache__", "flake.nix")
     shutil.copytree(ROOT / "examples" / "add-cute", folder / "project", ignore=left)
-    bench = Bench(folder / "project", cache_with_store(folder / "cache", store))
+    bench = CommandProject(folder / "project", cache_with_store(folder / "cache", store))
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "add")):
         bench.git(*arguments)
     return bench
 
 
 @pytest.fixture(scope="module")
-def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
     made = bench_in(tmp_path_factory.mktemp("add"), store)
     made.built(*BUILD)
     return made
 
 
-def extension(bench: Bench) -> Path:
+def extension(bench: CommandProject) -> Path:
     (found,) = (bench.root / "build" / VARIANT).glob("*.abi3.so")
     return found
 
 
-def test_what_is_in_the_variant(bench: Bench) -> None:
+def test_what_is_in_the_variant(bench: CommandProject) -> None:
     metadata = json.loads((bench.root / "build" / VARIANT / "metadata.json").read_text())
     assert metadata["backend"] == {"type": "cuda", "archs": ["9.0a"]}
     versions = metadata["provenance"]["kernel-builder"]["toolchain"]["versions"]
@@ -72,7 +72,7 @@ def test_what_is_in_the_variant(bench: Bench) -> None:
     assert extension(bench).stat().st_size < 5_000_000
 
 
-def test_nothing_is_exported_and_no_paths_are_inside(bench: Bench) -> None:
+def test_nothing_is_exported_and_no_paths_are_inside(bench: CommandProject) -> None:
     done = subprocess.run(  # noqa: TID251
         ("nm", "-D", "--defined-only", str(extension(bench))),
         capture_output=True,
@@ -87,14 +87,14 @@ def test_nothing_is_exported_and_no_paths_are_inside(bench: Bench) -> None:
         assert word.encode() not in data, word
 
 
-def test_every_check_is_content(bench: Bench) -> None:
+def test_every_check_is_content(bench: CommandProject) -> None:
     done = bench.kbuild("check-builds", "--strict", "--skip", "manylinux", "--json")
     (target,) = json.loads(done.stdout)["targets"]
     found = [finding for built in target["outputs"] for finding in built["findings"]]
     assert [finding for finding in found if finding["severity"] != "info"] == []
 
 
-def test_it_loads_without_the_dsl(bench: Bench) -> None:
+def test_it_loads_without_the_dsl(bench: CommandProject) -> None:
     code = """
 for name in ("cutlass", "tvm_ffi"):
     assert name not in sys.modules
@@ -115,19 +115,21 @@ for bad in (torch.ones(4), torch.ones(4, dtype=torch.int8)):
     assert len(said.strip().splitlines()) == 2
 
 
-def test_an_unchanged_project_compiles_nothing(bench: Bench) -> None:
+def test_an_unchanged_project_compiles_nothing(bench: CommandProject) -> None:
     before = extension(bench).stat()
     assert bench.build(*BUILD)[VARIANT]["status"] == "up-to-date"
     assert extension(bench).stat() == before
 
 
-def test_the_same_bytes_in_another_folder(bench: Bench, store: Path, tmp_path: Path) -> None:
+def test_the_same_bytes_in_another_folder(
+    bench: CommandProject, store: Path, tmp_path: Path
+) -> None:
     other = bench_in(tmp_path, store)
     other.built(*BUILD)
     assert extension(other).read_bytes() == extension(bench).read_bytes()
 
 
-def test_an_upload_asks_for_the_licence(bench: Bench, hub: HubBench) -> None:
+def test_an_upload_asks_for_the_licence(bench: CommandProject, hub: HubBench) -> None:
     hub.create("org/add")
     target = ("--repo-id", "org/add", "--dry-run", "--allow-dirty", "--allow-noncompliant")
     command = (sys.executable, "-m", "kbuild", "upload", *target)
@@ -139,6 +141,6 @@ def test_an_upload_asks_for_the_licence(bench: Bench, hub: HubBench) -> None:
     assert accepted.returncode == 0, accepted.stderr
 
 
-def test_the_card_says_what_is_linked_in(bench: Bench) -> None:
+def test_the_card_says_what_is_linked_in(bench: CommandProject) -> None:
     card = (bench.root / "build" / "CARD.md").read_text()
     assert "**Others' code is linked in.**" in card

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system.cache import FACTS, Cache
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [
     pytest.mark.compile,
@@ -24,7 +24,7 @@ FOUND = "The CXX compiler identification is"
 
 
 @pytest.fixture(scope="module")
-def known(example: Callable[[str], Bench]) -> tuple[Bench, Path]:
+def known(example: Callable[[str], CommandProject]) -> tuple[CommandProject, Path]:
     """A project that was built with a compiler of its own."""
     bench = example(STABLE)
     program = bench.cache / "c++"
@@ -34,7 +34,7 @@ def known(example: Callable[[str], Bench]) -> tuple[Bench, Path]:
     return bench, program
 
 
-def rebuilt(bench: Bench, program: Path) -> Path:
+def rebuilt(bench: CommandProject, program: Path) -> Path:
     """The workspace of a build that starts without one."""
     shutil.rmtree(bench.root / ".kbuild", ignore_errors=True)
     shutil.rmtree(bench.root / "build", ignore_errors=True)
@@ -42,12 +42,12 @@ def rebuilt(bench: Bench, program: Path) -> Path:
     return workspace(bench)
 
 
-def workspace(bench: Bench) -> Path:
+def workspace(bench: CommandProject) -> Path:
     (log,) = bench.root.glob(".kbuild/*/log/configure.log")
     return log.parents[1]
 
 
-def library(bench: Bench) -> bytes:
+def library(bench: CommandProject) -> bytes:
     (found,) = bench.root.glob("build/*/*.so")
     return found.read_bytes()
 
@@ -66,7 +66,7 @@ def how(space: Path) -> tuple[str, ...]:
     return (*edges, *((tree / file).read_text() for file in files))
 
 
-def test_a_toolchain_that_is_known_is_not_asked_again(known: tuple[Bench, Path]) -> None:
+def test_a_toolchain_that_is_known_is_not_asked_again(known: tuple[CommandProject, Path]) -> None:
     bench, program = known
     before, bytes_before = how(workspace(bench)), library(bench)
     again = rebuilt(bench, program)
@@ -75,7 +75,7 @@ def test_a_toolchain_that_is_known_is_not_asked_again(known: tuple[Bench, Path])
     assert library(bench) == bytes_before
 
 
-def test_answers_that_break_cmake_are_forgotten(known: tuple[Bench, Path]) -> None:
+def test_answers_that_break_cmake_are_forgotten(known: tuple[CommandProject, Path]) -> None:
     bench, program = known
     cache = Cache(bench.cache, FACTS)
     facts = {entry.key: cache.get_json(entry.key, dict) for entry in cache.entries()}
@@ -89,7 +89,7 @@ def test_answers_that_break_cmake_are_forgotten(known: tuple[Bench, Path]) -> No
     assert FOUND not in (rebuilt(bench, program) / "log" / "configure.log").read_text()
 
 
-def test_a_compiler_that_changed_is_asked_again(known: tuple[Bench, Path]) -> None:
+def test_a_compiler_that_changed_is_asked_again(known: tuple[CommandProject, Path]) -> None:
     bench, program = known
     program.write_text(f'#!/bin/sh\n# newer\nexec {shutil.which("c++")} "$@"\n')
     assert FOUND in (rebuilt(bench, program) / "log" / "configure.log").read_text()

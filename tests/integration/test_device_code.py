@@ -14,7 +14,7 @@ import pytest
 from kbuild.backends.capability import Capability
 from kbuild.checks.readers.device_code import read_device_code
 from kbuild.plan.metadata import Metadata, parse_metadata
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
@@ -41,7 +41,9 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stable(tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]) -> Bench:
+def stable(
+    tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
+) -> CommandProject:
     """One template kernel for the stable ABI, which every architecture compiles in a second."""
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
@@ -53,7 +55,7 @@ def stable(tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path
 
 
 @pytest.fixture(scope="session", params=VARIANTS)
-def built(stable: Bench, request: pytest.FixtureRequest) -> Path:
+def built(stable: CommandProject, request: pytest.FixtureRequest) -> Path:
     """A variant for all architectures, on a machine without CUDA."""
     done = stable.run("build", "--variant", request.param, *WHEELS)
     if done.returncode == TOOLCHAIN:
@@ -95,6 +97,6 @@ def test_metadata_names_what_nvidia_lists(built: Path, cuobjdump: Path) -> None:
     assert set(listed(cuobjdump, extension(built))) == expected
 
 
-def test_the_check_has_nothing_to_say(stable: Bench, built: Path) -> None:
+def test_the_check_has_nothing_to_say(stable: CommandProject, built: Path) -> None:
     done = stable.kbuild("check-abi", "--variant", built.name)
     assert "[archs]" not in done.stdout + done.stderr

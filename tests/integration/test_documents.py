@@ -105,7 +105,9 @@ torch.testing.assert_close(C, (A @ A).float(), rtol=1e-2, atol=1e-2)
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tilelang_kernels.Shop]:
+def tilelang(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tilelang_kernels.TileLangProject]:
     source = document_kernels.TILELANG + AT_IMPORT
     with tilelang_kernels.shop(tmp_path_factory.mktemp("tilelang"), source) as found:
         yield found
@@ -113,7 +115,7 @@ def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tilelang_kern
 
 class TestTileLang:
     @pytest.mark.parametrize("name", TILELANG)
-    def test_what_is_built(self, tilelang: tilelang_kernels.Shop, name: str) -> None:
+    def test_what_is_built(self, tilelang: tilelang_kernels.TileLangProject, name: str) -> None:
         (made,) = tilelang.compiled(*TILELANG[name])
         assert made.code.startswith(b"\x7fELF")
 

@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kbuild.checks.readers.device_code import read_device_code
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.dsl.projects import CUDA_ARCHS, KERNEL, VARIANT, loaded, write_adder
 from tests.support.stores import cache_with_store, dsl_store
 
@@ -34,27 +34,27 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
     """Makes a bench with a cache of its own, but for the store."""
 
-    def make(name: str) -> Bench:
+    def make(name: str) -> CommandProject:
         folder = tmp_path_factory.mktemp(name)
         (folder / "project").mkdir()
-        return Bench(folder / "project", cache_with_store(folder / "cache", store))
+        return CommandProject(folder / "project", cache_with_store(folder / "cache", store))
 
     return make
 
 
 @pytest.fixture(scope="module")
-def adder(place) -> Bench:
+def adder(place) -> CommandProject:
     bench = write_adder(place("adder"))
     bench.built(*BUILD)
     return bench
 
 
-def extension(bench: Bench, variant: str = VARIANT) -> Path:
+def extension(bench: CommandProject, variant: str = VARIANT) -> Path:
     (found,) = (bench.root / "build" / variant).glob("*.abi3.so")
     return found
 
 
-def test_what_is_in_the_variant(adder: Bench) -> None:
+def test_what_is_in_the_variant(adder: CommandProject) -> None:
     folder = adder.root / "build" / VARIANT
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["backend"] == {"type": "cuda", "archs": ["8.0+PTX"]}
@@ -69,13 +69,13 @@ def test_what_is_in_the_variant(adder: Bench) -> None:
     assert not any("cuda" in name or "cudart" in name for name in needed), needed
 
 
-def test_no_paths_and_no_dsl_inside(adder: Bench) -> None:
+def test_no_paths_and_no_dsl_inside(adder: CommandProject) -> None:
     data = extension(adder).read_bytes()
     for word in (str(adder.root), str(adder.cache), "site-packages", str(Path.home())):
         assert word.encode() not in data, word
 
 
-def test_it_loads_without_triton(adder: Bench) -> None:
+def test_it_loads_without_triton(adder: CommandProject) -> None:
     code = """
 x = torch.empty(4, 5, device="meta", dtype=torch.float16)
 assert kernel.add(x, x).shape == (4, 5)
@@ -101,7 +101,7 @@ except NotImplementedError as error:
     assert "True" in said
 
 
-def test_a_second_build_does_nothing(adder: Bench) -> None:
+def test_a_second_build_does_nothing(adder: CommandProject) -> None:
     assert adder.built(*BUILD)["status"] == "up-to-date"
     images = adder.cache / "images"
     before = {path: path.stat().st_mtime_ns for path in images.glob("*/*")}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
@@ -26,7 +26,7 @@ esac
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Bench:
+def tiny(tmp_path: Path) -> CommandProject:
     bench = write_tiny(tmp_path, "cpu")
     toml = (bench.root / "build.toml").read_text()
     toml = toml.replace('src = ["cpu/quiet.cpp"]', 'src = ["cpu/a.cpp", "cpu/b.cpp"]')
@@ -39,7 +39,7 @@ def tiny(tmp_path: Path) -> Bench:
     return bench
 
 
-def build(bench: Bench, after: str = "", command: str = "", expect: int = 0) -> str:
+def build(bench: CommandProject, after: str = "", command: str = "", expect: int = 0) -> str:
     """The variant's status, with a compiler that edits."""
     program = bench.root.parent / "c++"
     compiler = COMPILER.format(
@@ -57,13 +57,13 @@ def build(bench: Bench, after: str = "", command: str = "", expect: int = 0) -> 
     return str(built["status"])
 
 
-def versions(bench: Bench) -> set[bytes]:
+def versions(bench: CommandProject) -> set[bytes]:
     (library,) = (bench.root / "build").glob("*/*.so")
     data = library.read_bytes()
     return {word for word in (b"a=1;", b"a=2;", b"a=3;", b"b=1;", b"b=2;") if word in data}
 
 
-def test_units_that_read_two_states_of_a_header_are_compiled_again(tiny: Bench) -> None:
+def test_units_that_read_two_states_of_a_header_are_compiled_again(tiny: CommandProject) -> None:
     assert build(tiny, "a.cpp", "mv new.h cpu/shared.h") == "built"
     assert versions(tiny) in ({b"a=2;", b"b=2;"}, {b"a=1;", b"b=1;"})
     assert build(tiny) in {"built", "up-to-date"}
@@ -71,14 +71,14 @@ def test_units_that_read_two_states_of_a_header_are_compiled_again(tiny: Bench) 
     assert versions(tiny) == {b"a=2;", b"b=2;"}
 
 
-def test_an_edit_after_its_unit_is_seen_by_the_next_build(tiny: Bench) -> None:
+def test_an_edit_after_its_unit_is_seen_by_the_next_build(tiny: CommandProject) -> None:
     assert build(tiny, "binding.cpp", "sed -i s/1/2/ cpu/shared.h") == "built"
     build(tiny)
     assert build(tiny) == "up-to-date"
     assert versions(tiny) == {b"a=2;", b"b=2;"}
 
 
-def test_an_older_file_between_two_builds(tiny: Bench) -> None:
+def test_an_older_file_between_two_builds(tiny: CommandProject) -> None:
     assert build(tiny) == "built"
     (tiny.root / "new.h").rename(tiny.root / "cpu/shared.h")
     assert build(tiny) == "built"
@@ -88,7 +88,7 @@ def test_an_older_file_between_two_builds(tiny: Bench) -> None:
     assert build(tiny) == "up-to-date"
 
 
-def test_a_generated_header_is_what_was_generated(tiny: Bench) -> None:
+def test_a_generated_header_is_what_was_generated(tiny: CommandProject) -> None:
     edit = "sed -i '$ a #define EDITED' .kbuild/*/project/torch-ext/registration.h"
     text = '#ifdef EDITED\nextern "C" __attribute__((used)) const char three[] = "a=3;";\n#endif\n'
     (tiny.root / "cpu/a.cpp").write_text('#include "registration.h"\n' + UNIT.format(n="a") + text)
@@ -105,7 +105,7 @@ def test_a_generated_header_is_what_was_generated(tiny: Bench) -> None:
     assert "EDITED" not in header.read_text()
 
 
-def test_a_file_of_the_package_that_is_edited_before_it_is_copied(tiny: Bench) -> None:
+def test_a_file_of_the_package_that_is_edited_before_it_is_copied(tiny: CommandProject) -> None:
     package = tiny.root / "torch-ext/tiny/__init__.py"
     assert build(tiny, "b.cpp", f'echo "X = 1" >> {package}') == "built"
     assert build(tiny) == "up-to-date"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [
     pytest.mark.compile,
@@ -37,7 +37,7 @@ esac
 class Slow:
     """A compiler that takes its time for one source, and keeps a diary."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: CommandProject) -> None:
         self.bench = bench
         self.diary = bench.cache / "diary"
         self.program = bench.cache / "slow-c++"
@@ -99,7 +99,7 @@ def lives(pid: int) -> bool:
     [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
 )
 def test_a_signal_ends_the_compilers_as_well(
-    example: Callable[[str], Bench], number: int, code: int, word: str
+    example: Callable[[str], CommandProject], number: int, code: int, word: str
 ) -> None:
     slow = Slow(example("relu-stable-abi"))
     process = slow.building()
@@ -112,7 +112,7 @@ def test_a_signal_ends_the_compilers_as_well(
 
 
 def test_nobody_builds_in_a_tree_that_a_killed_build_still_writes_to(
-    example: Callable[[str], Bench],
+    example: Callable[[str], CommandProject],
 ) -> None:
     slow = Slow(example("relu-stable-abi"))
     process = slow.building()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -25,7 +25,7 @@ print(kernel.__name__)
 
 @pytest.mark.compile
 @pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch", "all-reduce-norm"])
-def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: str) -> None:
+def test_what_is_built_has_no_findings(example: Callable[[str], CommandProject], name: str) -> None:
     """Not even warnings, but for what this machine's compiler promises nobody."""
     bench = example(name, kept=True)
     bench.build("--backend", "cpu")
@@ -37,7 +37,7 @@ def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: st
 
 
 @pytest.mark.compile
-def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
+def test_the_stable_abi_variant_loads(example: Callable[[str], CommandProject]) -> None:
     bench = example("relu-stable-abi", kept=True)
     entry = bench.built("--backend", "cpu")
     assert entry["variant"].startswith("torch-stable-abi211-cpu-")
@@ -45,7 +45,7 @@ def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
 
 
 @pytest.mark.compile
-def test_two_ranks_communicate_through_torch(example: Callable[[str], Bench]) -> None:
+def test_two_ranks_communicate_through_torch(example: Callable[[str], CommandProject]) -> None:
     bench = example("all-reduce-norm", kept=True)
     bench.build("--backend", "cpu")
     tests = ("tests/test_all_reduce_norm.py", "-k", "test_ranks_on_cpu and 2")
@@ -54,7 +54,7 @@ def test_two_ranks_communicate_through_torch(example: Callable[[str], Bench]) ->
 
 
 def test_python_only_kernels_build_for_every_listed_backend(
-    example: Callable[[str], Bench],
+    example: Callable[[str], CommandProject],
 ) -> None:
     bench = example("relu-noarch")
     outcomes = bench.build()
@@ -63,7 +63,7 @@ def test_python_only_kernels_build_for_every_listed_backend(
     assert "_relu_noarch_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))
 
 
-def test_the_card_follows_the_build(example: Callable[[str], Bench]) -> None:
+def test_the_card_follows_the_build(example: Callable[[str], CommandProject]) -> None:
     bench = example("relu-noarch")
     done = bench.kbuild("build")
     card = bench.root / "build" / "CARD.md"
@@ -85,7 +85,7 @@ def test_the_card_follows_the_build(example: Callable[[str], Bench]) -> None:
 def test_a_scaffold_for_all_backends_builds_and_passes_its_tests(
     tmp_path: Path, warm: Callable[[Path], Path]
 ) -> None:
-    bench = Bench(tmp_path, warm(tmp_path / "cache"))
+    bench = CommandProject(tmp_path, warm(tmp_path / "cache"))
     bench.kbuild("init", "--name", "org/demo", "--backends", "all", env={"HF_HUB_OFFLINE": "1"})
     built = json.loads(bench.kbuild("build", "demo", "--json").stdout)["variants"]
     assert [entry["status"] for entry in built if entry["path"]]

@@ -11,7 +11,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -76,7 +76,7 @@ print(get_local_kernel(Path({path!r}), backend="cpu").major(4))
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
     root = tmp_path_factory.mktemp("headers") / "major"
     files = {
         "build.toml": BUILD,
@@ -88,7 +88,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     (root.parent / "cache").mkdir()
-    return Bench(root, root.parent / "cache")
+    return CommandProject(root, root.parent / "cache")
 
 
 def need_wheel(project: str) -> None:
@@ -102,7 +102,7 @@ def need_wheel(project: str) -> None:
 
 
 @pytest.mark.network
-def test_a_kernel_with_headers_of_cutlass(bench: Bench) -> None:
+def test_a_kernel_with_headers_of_cutlass(bench: CommandProject) -> None:
     need_wheel("nvidia-cutlass")
     planned = bench.kbuild("plan", "--json", "--variant", "*-cpu-*").stdout
     used = [made["toolchain"]["versions"] for made in json.loads(planned) if made["toolchain"]]
@@ -116,7 +116,7 @@ def test_a_kernel_with_headers_of_cutlass(bench: Bench) -> None:
     assert bench.built()["status"] == "up-to-date"
 
 
-def test_headers_out_of_reach(bench: Bench, tmp_path: Path) -> None:
+def test_headers_out_of_reach(bench: CommandProject, tmp_path: Path) -> None:
     env = {
         "KBUILD_CACHE_DIR": str(tmp_path / "empty"),
         "PIP_CONFIG_FILE": "/dev/null",

@@ -22,7 +22,7 @@ from kbuild.system.errors import BuildError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from tests.support.dsl.triton_kernels import VERSION, Shop, shop
+from tests.support.dsl.triton_kernels import VERSION, TritonProject, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 pytestmark = [
@@ -268,7 +268,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def bench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProject]:
     with shop(cache, tmp_path_factory.mktemp("built")) as found:
         yield found
 
@@ -314,7 +314,7 @@ def captured(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_build(bench: Shop, name: str) -> None:
+def test_a_build(bench: TritonProject, name: str) -> None:
     form = FORMS[name]
     files = {"k.py": source(form)}
     if not form.refused:

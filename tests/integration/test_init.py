@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 from tests.support.projects import scaffold_pairs
 from tests.support.stores import dsl_store, warm_cache
 from tests.support.tvm_ffi_interpreter import interpreter
@@ -49,17 +49,17 @@ ON_CPU = [pair for pair in PAIRS if pair.values[0] in ("", "tilelang")]
 
 def written(
     language: str, framework: str, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Bench:
+) -> CommandProject:
     """A new project, and a kbuild that has the language or can fetch it."""
     entry = ENVIRONMENTS.get(language, ENVIRONMENTS["triton"])
     store = dsl_store(*entry, tmp_path_factory)
     cache = warm_cache(folder / "cache", store, tmp_path_factory)
     pair = ("--language", language or "c++", "--framework", framework)
-    Bench(folder, cache).kbuild("init", "--name", "org/demo", *pair)
-    return Bench(folder / "demo", cache)
+    CommandProject(folder, cache).kbuild("init", "--name", "org/demo", *pair)
+    return CommandProject(folder / "demo", cache)
 
 
-def judged(bench: Bench) -> dict[str, list[str]]:
+def judged(bench: CommandProject) -> dict[str, list[str]]:
     """Variant -> what a strict check finds that is more than a note."""
     done = bench.kbuild("check-builds", "--strict", "--skip", "manylinux", "--json")
     (target,) = json.loads(done.stdout)["targets"]
@@ -100,9 +100,9 @@ def test_it_passes_its_tests_on_the_cpu(
 
 def test_a_python_only_project_in_triton(tmp_path: Path, warm: Callable[[Path], Path]) -> None:
     """There is nothing to compile; without a GPU its tests are skipped."""
-    bench = Bench(tmp_path / "demo", warm(tmp_path / "cache"))
+    bench = CommandProject(tmp_path / "demo", warm(tmp_path / "cache"))
     pair = ("--language", "triton", "--framework", "torch-noarch")
-    Bench(tmp_path, bench.cache).kbuild("init", "--name", "org/demo", *pair)
+    CommandProject(tmp_path, bench.cache).kbuild("init", "--name", "org/demo", *pair)
     outcomes = bench.build()
     assert {name: entry["status"] for name, entry in outcomes.items()} == {
         "torch-cuda": "built",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -103,7 +103,7 @@ print(len(names))
 """
 
 
-def write(root: Path, **changed: str) -> Bench:
+def write(root: Path, **changed: str) -> CommandProject:
     files = {
         "build.toml": BUILD,
         "torch-ext/binding.cpp": BINDING,
@@ -125,25 +125,25 @@ def write(root: Path, **changed: str) -> Bench:
     text = "".join(f"#define CUTLASS_{part} {number}\n" for part, number in release)
     (headers / "version.h").write_text(text)
     (root.parent / "cache").mkdir(exist_ok=True)
-    return Bench(root, root.parent / "cache")
+    return CommandProject(root, root.parent / "cache")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, Path]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandProject, Path]:
     bench = write(tmp_path_factory.mktemp("linking") / "sums")
     entry = bench.built("--with-source", "cutlass_3_8=../cutlass")
     assert entry["status"] == "built"
     return bench, Path(entry["path"])
 
 
-def test_openmp_is_linked_and_shared_with_torch(built: tuple[Bench, Path]) -> None:
+def test_openmp_is_linked_and_shared_with_torch(built: tuple[CommandProject, Path]) -> None:
     bench, folder = built
     (library,) = folder.glob("*.so")
     assert "libgomp.so.1" in read_elf(library).needed
     assert bench.python(LOAD.format(path=str(bench.root / "build"))).strip() == "1"
 
 
-def test_no_check_refuses_it(built: tuple[Bench, Path]) -> None:
+def test_no_check_refuses_it(built: tuple[CommandProject, Path]) -> None:
     bench, folder = built
     bench.kbuild("check", "--strict", "--no-load", str(folder))
 

@@ -32,7 +32,7 @@ from kbuild.toolchains.manylinux.environment import (
     link_environment,
 )
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile
 
@@ -194,7 +194,7 @@ exec {cxx} "$@"
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_the_examples_keep_the_promise(example: Callable[[str], Bench]) -> None:
+def test_the_examples_keep_the_promise(example: Callable[[str], CommandProject]) -> None:
     entry = example("relu-stable-abi", kept=True).built("--backend", "cpu")
     assert entry["findings"] == []
 
@@ -202,7 +202,7 @@ def test_the_examples_keep_the_promise(example: Callable[[str], Bench]) -> None:
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
 def test_without_a_static_libstdcxx_it_builds_with_a_warning(
-    example: Callable[[str], Bench], tmp_path: Path
+    example: Callable[[str], CommandProject], tmp_path: Path
 ) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(HIDING.format(cxx=shutil.which("g++")))

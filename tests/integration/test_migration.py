@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench, run
+from tests.support.command_project import ROOT, CommandProject, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -48,7 +48,7 @@ x = torch.ones(2, 3)
 
 def migrate(package: Path, folder: Path, check: str) -> None:
     folder.mkdir(exist_ok=True)
-    bench = Bench(folder, folder.parent / "cache")
+    bench = CommandProject(folder, folder.parent / "cache")
     bench.kbuild("migrate", str(package), ".", "--name", "org/demo", "--no-git",
                  "--license", "MIT")  # fmt: skip
     bench.kbuild("check-config", ".")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.project.config.rules.files import unsupported_characters
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.tiny_project import BUILD, SOURCES, write_tiny
 
 # What other tools stumble over, all at once.
@@ -40,7 +40,7 @@ def test_odd_names_are_built_with(tmp_path: Path) -> None:
     ):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(content, "utf-8")
-    built = Bench(root, plain.cache).built()
+    built = CommandProject(root, plain.cache).built()
     assert built["status"] == "built"
     assert (Path(built["path"]) / f"{PACKAGED}.py").is_file()
 
@@ -60,7 +60,7 @@ def test_a_folder_that_cmake_cannot_take(tmp_path: Path, name: str, words: str) 
     plain = write_tiny(tmp_path, "cpu")
     root = tmp_path / name
     plain.root.rename(root)
-    done = Bench(root, plain.cache).kbuild("create-pyproject", expect=2)
+    done = CommandProject(root, plain.cache).kbuild("create-pyproject", expect=2)
     assert f"the path has {words}, which CMake or ninja cannot take" in done.stderr
     assert "hint: rename the folder" in done.stderr
     assert sorted(path.name for path in root.iterdir()) == [
@@ -74,7 +74,7 @@ def test_a_folder_that_cmake_cannot_take(tmp_path: Path, name: str, words: str) 
 def test_nothing_is_started_in_such_a_folder(tmp_path: Path) -> None:
     plain = write_tiny(tmp_path, "cpu")
     root = plain.root.rename(tmp_path / "a;b")
-    done = Bench(root, plain.cache).kbuild("build", expect=2)
+    done = CommandProject(root, plain.cache).kbuild("build", expect=2)
     assert "the path has `;`, which CMake or ninja cannot take" in done.stderr
     assert not (root / ".kbuild").exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.device_code import read_device_code
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
@@ -108,21 +108,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
     """Makes a bench with a cache of its own, but for the store."""
 
-    def make(name: str) -> Bench:
+    def make(name: str) -> CommandProject:
         folder = tmp_path_factory.mktemp(name)
-        return Bench(folder / "project", cache_with_store(folder / "cache", store))
+        return CommandProject(folder / "project", cache_with_store(folder / "cache", store))
 
     return make
 
 
-def committed(bench: Bench) -> Bench:
+def committed(bench: CommandProject) -> CommandProject:
     bench.git("init", "-q")
     bench.git("add", "-A")
     bench.git("commit", "-qm", "kernel")
     return bench
 
 
-def write(bench: Bench, **files: str) -> Bench:
+def write(bench: CommandProject, **files: str) -> CommandProject:
     content = {
         "build.toml": SECTION,
         "dsl/scale.py": KERNEL,
@@ -136,13 +136,13 @@ def write(bench: Bench, **files: str) -> Bench:
     return committed(bench)
 
 
-def images(bench: Bench) -> dict[str, bytes]:
+def images(bench: CommandProject) -> dict[str, bytes]:
     folder = bench.cache / "images"
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("*/*")}
 
 
 @pytest.fixture(scope="module")
-def scale(place) -> Bench:
+def scale(place) -> CommandProject:
     bench = write(place("scale"))
     assert bench.built(*BUILD)["status"] == "built"
     return bench
@@ -166,7 +166,7 @@ def test_the_example(place) -> None:
     assert bench.built(*BUILD)["status"] == "up-to-date"
 
 
-def test_a_call_of_build_is_packaged(scale: Bench) -> None:
+def test_a_call_of_build_is_packaged(scale: CommandProject) -> None:
     """It makes no folder, compiles what the inputs say, and nothing calls a GPU."""
     assert not (scale.root / "never").exists()
     code = f"""
@@ -179,16 +179,16 @@ assert out.shape == (3, 5) and out.dtype == torch.float32
     scale.python(code)
 
 
-def test_the_same_bytes_whoever_builds(scale: Bench, place) -> None:
+def test_the_same_bytes_whoever_builds(scale: CommandProject, place) -> None:
     other = write(place("other"))
     other.kbuild("build", *BUILD, env={"PYTHONHASHSEED": "7", "HOME": str(other.cache)})
     assert images(other)
     assert images(other) == images(scale)
 
 
-def test_everything_that_the_kernel_sees_counts(scale: Bench, tmp_path: Path) -> None:
+def test_everything_that_the_kernel_sees_counts(scale: CommandProject, tmp_path: Path) -> None:
     text = PARTS.replace("-100.0", "-200.0")  # in a function that the application calls
-    bench = write(Bench(tmp_path / "project", scale.cache), **{"dsl/parts.py": text})
+    bench = write(CommandProject(tmp_path / "project", scale.cache), **{"dsl/parts.py": text})
     (row,) = bench.built(*BUILD)["images"]
     assert (row["images"], row["cached"]) == (6, 0)
 
@@ -228,8 +228,8 @@ def test_everything_that_the_kernel_sees_counts(scale: Bench, tmp_path: Path) ->
     ],
     ids=["global", "meta", "arrangement", "triton", "option", "dtype", "rank", "scalar", "source"],
 )
-def test_mistakes_are_told_in_place(scale: Bench, tmp_path, file, old, new, said) -> None:
-    bench = write(Bench(tmp_path / "project", scale.cache))
+def test_mistakes_are_told_in_place(scale: CommandProject, tmp_path, file, old, new, said) -> None:
+    bench = write(CommandProject(tmp_path / "project", scale.cache))
     text = (bench.root / file).read_text()
     assert old in text
     (bench.root / file).write_text(text.replace(old, new))

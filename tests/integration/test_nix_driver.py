@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import GIT, Bench
+from tests.support.command_project import GIT, CommandProject
 from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
 from tests.support.projects import BINDING, kernel, write_project
 
@@ -72,7 +72,7 @@ FLAKE = """\
 
 
 @dataclass(frozen=True)
-class Kernel(Bench):
+class Kernel(CommandProject):
     """A small project whose flake builds with bash alone, and a Nix with settings of its own."""
 
     settings: dict[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench, run
+from tests.support.command_project import ROOT, CommandProject, run
 from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
 from tests.support.projects import BINDING, kernel, write_project
 
@@ -140,7 +140,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 class User:
     """Somebody with a home and a kernel whose flake fetches a wheel that no store has."""
 
-    kernel: Bench
+    kernel: CommandProject
     home: Path
     wheel: Path
     environment: dict[str, str]
@@ -171,7 +171,7 @@ def user(sandbox: Sandbox, tmp_path: Path) -> User:
     flake = FLAKE.replace("FILE", wheel.name).replace("SYSTEM", SYSTEM).replace("VARIANT", VARIANT)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (root / "flake.nix").write_text(flake.replace("DIGEST", digest))
-    made = Bench(root, tmp_path / "cache")
+    made = CommandProject(root, tmp_path / "cache")
     made.git("init", "-q")
     made.git("add", "-A")
     home = tmp_path / "home"

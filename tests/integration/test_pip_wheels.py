@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -34,14 +34,14 @@ assert torch.equal(kernel.relu(x), torch.relu(x))
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], Bench]) -> Bench:
+def relu(example: Callable[[str], CommandProject]) -> CommandProject:
     bench = example("relu", kept=True)
     assert bench.built("--backend", "cpu")["status"] == "built"
     return bench
 
 
 @pytest.fixture(scope="module")
-def wheels(relu: Bench) -> tuple[Path, Path]:
+def wheels(relu: CommandProject) -> tuple[Path, Path]:
     """The wheel of the variant, and the one that chooses."""
     single = relu.kbuild("wheel").stdout.strip()
     return Path(single), Path(relu.kbuild("wheel", "--combined", "-o", "dist/all").stdout.strip())
@@ -84,7 +84,7 @@ def test_it_works_without_the_client(wheels: tuple[Path, Path], environment: Pat
 
 
 def test_it_works_beside_the_client(
-    wheels: tuple[Path, Path], relu: Bench, environment: Path
+    wheels: tuple[Path, Path], relu: CommandProject, environment: Path
 ) -> None:
     pip(environment, "install", str(wheels[1]))
     client = CLIENT.format(path=str(relu.root))
@@ -93,14 +93,14 @@ def test_it_works_beside_the_client(
     python_runs(environment, f"import torch\nx = torch.randn(9)\n{client}\n{same}")
 
 
-def test_twine_accepts_them(wheels: tuple[Path, Path], relu: Bench) -> None:
+def test_twine_accepts_them(wheels: tuple[Path, Path], relu: CommandProject) -> None:
     pytest.importorskip("twine", reason="needs twine: pip install '.[test]'")
     names = tuple(map(str, wheels))
     done = run((sys.executable, "-m", "twine", "check", "--strict", *names), cwd=relu.root)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_auditwheel_agrees_with_the_tag(wheels: tuple[Path, Path], relu: Bench) -> None:
+def test_auditwheel_agrees_with_the_tag(wheels: tuple[Path, Path], relu: CommandProject) -> None:
     pytest.importorskip("auditwheel", reason="needs auditwheel: pip install '.[test]'")
     done = run((sys.executable, "-m", "auditwheel", "show", str(wheels[1])), cwd=relu.root)
     text = " ".join(done.stdout.split())
@@ -109,13 +109,15 @@ def test_auditwheel_agrees_with_the_tag(wheels: tuple[Path, Path], relu: Bench) 
     assert wheels[1].name.endswith(f"-{tag[1]}.whl")
 
 
-def test_the_same_variants_make_the_same_bytes(relu: Bench, wheels: tuple[Path, Path]) -> None:
+def test_the_same_variants_make_the_same_bytes(
+    relu: CommandProject, wheels: tuple[Path, Path]
+) -> None:
     before = wheels[0].read_bytes()
     relu.kbuild("wheel")
     assert wheels[0].read_bytes() == before
 
 
-def test_json_and_options(relu: Bench) -> None:
+def test_json_and_options(relu: CommandProject) -> None:
     done = relu.kbuild("wheel", "--json", "--name", "my-relu", "--version", "1.2", "-o", "other")
     (wheel,) = json.loads(done.stdout)["wheels"]
     assert wheel["file"].startswith("my_relu-1.2+torch")

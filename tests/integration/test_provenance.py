@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -42,27 +42,27 @@ INCLUDED = '#include "local_only.h"\n'
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], Bench]) -> Bench:
+def relu(example: Callable[[str], CommandProject]) -> CommandProject:
     bench = example("relu", kept=True)
     bench.built("--backend", "cpu", "--provenance")
     return bench
 
 
-def variant_of(bench: Bench) -> Path:
+def variant_of(bench: CommandProject) -> Path:
     (folder,) = [path for path in (bench.root / "build").iterdir() if path.is_dir()]
     return folder
 
 
-def beside(bench: Bench, suffix: str) -> Path:
+def beside(bench: CommandProject, suffix: str) -> Path:
     folder = variant_of(bench)
     return folder.with_name(folder.name + suffix)
 
 
-def statement(bench: Bench) -> dict[str, Any]:
+def statement(bench: CommandProject) -> dict[str, Any]:
     return json.loads(beside(bench, ".intoto.json").read_text())
 
 
-def dependencies(bench: Bench) -> dict[str, dict[str, Any]]:
+def dependencies(bench: CommandProject) -> dict[str, dict[str, Any]]:
     listed = statement(bench)["predicate"]["buildDefinition"]["resolvedDependencies"]
     return {entry["name"]: entry for entry in listed}
 
@@ -71,7 +71,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_subjects_are_the_files(relu: Bench) -> None:
+def test_the_subjects_are_the_files(relu: CommandProject) -> None:
     folder = variant_of(relu)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {entry["name"]: entry["digest"]["sha256"] for entry in statement(relu)["subject"]} == {
@@ -79,7 +79,7 @@ def test_the_subjects_are_the_files(relu: Bench) -> None:
     }
 
 
-def test_the_source_is_the_commit(relu: Bench) -> None:
+def test_the_source_is_the_commit(relu: CommandProject) -> None:
     metadata = json.loads((variant_of(relu) / "metadata.json").read_text())
     commit = metadata["provenance"]["kernel"]["commit"]
     found = dependencies(relu)
@@ -88,7 +88,7 @@ def test_the_source_is_the_commit(relu: Bench) -> None:
         assert found[f"source/{path}"]["digest"]["sha256"] == sha256(relu.root / path)
 
 
-def test_the_toolchain_is_the_one_that_built(relu: Bench) -> None:
+def test_the_toolchain_is_the_one_that_built(relu: CommandProject) -> None:
     import torch
 
     found = dependencies(relu)
@@ -97,7 +97,7 @@ def test_the_toolchain_is_the_one_that_built(relu: Bench) -> None:
     assert {"cmake", "ninja", "python headers"} <= set(found)
 
 
-def test_no_path_and_no_host(relu: Bench) -> None:
+def test_no_path_and_no_host(relu: CommandProject) -> None:
     import platform
 
     host = rf"\b{re.escape(platform.node())}\b"
@@ -107,22 +107,22 @@ def test_no_path_and_no_host(relu: Bench) -> None:
         assert str(relu.root.parent) not in text
 
 
-def test_the_list_is_named_by_the_statement(relu: Bench) -> None:
+def test_the_list_is_named_by_the_statement(relu: CommandProject) -> None:
     (listed,) = statement(relu)["predicate"]["runDetails"]["byproducts"]
     assert listed["digest"]["sha256"] == sha256(beside(relu, ".cdx.json"))
 
 
-def test_the_same_from_another_folder(relu: Bench, tmp_path: Path) -> None:
+def test_the_same_from_another_folder(relu: CommandProject, tmp_path: Path) -> None:
     root = tmp_path / "elsewhere" / "relu"
     left = shutil.ignore_patterns("build", ".kbuild")
     shutil.copytree(relu.root, root, ignore=left)
-    other = Bench(root, relu.cache)
+    other = CommandProject(root, relu.cache)
     other.built("--backend", "cpu", "--provenance")
     for suffix in (".intoto.json", ".cdx.json"):
         assert beside(other, suffix).read_bytes() == beside(relu, suffix).read_bytes()
 
 
-def test_it_can_be_asked_for_later(relu: Bench) -> None:
+def test_it_can_be_asked_for_later(relu: CommandProject) -> None:
     first = beside(relu, ".intoto.json").read_bytes()
     beside(relu, ".intoto.json").unlink()
     entry = relu.built("--backend", "cpu", "--provenance")
@@ -134,13 +134,13 @@ def test_it_can_be_asked_for_later(relu: Bench) -> None:
     ]
 
 
-def test_the_client_sees_the_variant_alone(relu: Bench) -> None:
+def test_the_client_sees_the_variant_alone(relu: CommandProject) -> None:
     listed = relu.python(LISTED.format(path=str(relu.root / "build")))
     assert listed.split() == [variant_of(relu).name]
     assert "valid" in relu.python(METADATA.format(path=str(variant_of(relu))))
 
 
-def test_the_client_accepts_what_is_signed(relu: Bench, tmp_path: Path) -> None:
+def test_the_client_accepts_what_is_signed(relu: CommandProject, tmp_path: Path) -> None:
     pytest.importorskip("sigstore")
     from tests.support.sigstore_server import ISSUER, LocalSigstore, served, token
 
@@ -160,9 +160,11 @@ def test_the_client_accepts_what_is_signed(relu: Bench, tmp_path: Path) -> None:
     assert relu.python(script).split() == ["SignatureBundleMissing"]
 
 
-def test_a_header_that_no_commit_holds(example: Callable[[str], Bench], relu: Bench) -> None:
+def test_a_header_that_no_commit_holds(
+    example: Callable[[str], CommandProject], relu: CommandProject
+) -> None:
     """Found where the compiler says what it read; an older build's statement does not stay."""
-    bench = Bench(example("relu").root, relu.cache)
+    bench = CommandProject(example("relu").root, relu.cache)
     bench.built("--backend", "cpu", "--provenance")
     source = bench.root / "relu_cpu" / "relu_cpu.cpp"
     source.write_text(INCLUDED + source.read_text())

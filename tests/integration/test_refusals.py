@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import ROOT, CommandProject
 from tests.support.tiny_project import write_tiny
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and mounts of Linux")
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path) -> CommandProject:
     return write_tiny(tmp_path, "cpu")
 
 
-def shell(bench: Bench, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+def shell(bench: CommandProject, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """The script, in which `kbuild` is the command."""
     kbuild = f'kbuild() {{ {shlex.quote(sys.executable)} -m kbuild "$@"; }}; export -f kbuild\n'
     return subprocess.run(  # noqa: TID251
@@ -64,9 +64,9 @@ def fill(folder: Path, *, but: int = 0) -> None:
         file.write(b"x" * (room.f_bavail * room.f_frsize - but))
 
 
-def test_a_full_disk(disk: Path, bench: Bench) -> None:
+def test_a_full_disk(disk: Path, bench: CommandProject) -> None:
     shutil.copytree(bench.root, disk / "tiny", ignore=shutil.ignore_patterns(".git"))
-    full = Bench(disk / "tiny", bench.cache)
+    full = CommandProject(disk / "tiny", bench.cache)
     fill(disk)
     done = shell(full, "kbuild create-pyproject")
     assert done.returncode == 12, done.stderr
@@ -80,7 +80,7 @@ def test_a_full_disk(disk: Path, bench: Bench) -> None:
 @pytest.mark.compile
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_a_disk_that_fills_up_while_compilers_write(disk: Path, bench: Bench) -> None:
+def test_a_disk_that_fills_up_while_compilers_write(disk: Path, bench: CommandProject) -> None:
     compiler = bench.cache / "filling-c++"
     filling = f"""#!/bin/sh
 case "$*" in
@@ -91,7 +91,7 @@ exec {shutil.which("c++")} "$@"
     compiler.write_text(filling)
     compiler.chmod(0o755)
     shutil.copytree(bench.root, disk / "tiny", ignore=shutil.ignore_patterns(".git"))
-    full = Bench(disk / "tiny", bench.cache)
+    full = CommandProject(disk / "tiny", bench.cache)
     done = shell(full, "kbuild build -j 1", CXX=str(compiler), KBUILD_CACHE="off")
     assert done.returncode in (5, 12), done.stderr
     assert f"no space is left on the file system at `{disk}`" in done.stderr
@@ -103,14 +103,14 @@ exec {shutil.which("c++")} "$@"
     assert again.returncode == 0, again.stderr
 
 
-def test_files_that_may_not_grow(bench: Bench) -> None:
+def test_files_that_may_not_grow(bench: CommandProject) -> None:
     done = shell(bench, "ulimit -f 2 && kbuild create-pyproject")
     assert done.returncode == 12, done.stderr
     assert "the file would be larger than is allowed here" in done.stderr
     assert "ulimit -f" in done.stderr
 
 
-def test_a_project_that_cannot_be_written_is_not_begun(bench: Bench) -> None:
+def test_a_project_that_cannot_be_written_is_not_begun(bench: CommandProject) -> None:
     done = shell(bench, "ulimit -f 1 && kbuild init new/project --no-git")
     assert done.returncode == 12, done.stderr
     assert "the file would be larger than is allowed here" in done.stderr
@@ -118,7 +118,7 @@ def test_a_project_that_cannot_be_written_is_not_begun(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare")
-def test_a_read_only_file_system(bench: Bench) -> None:
+def test_a_read_only_file_system(bench: CommandProject) -> None:
     mount = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" || exit 99'
     inner = shlex.quote(f"{mount}; kbuild create-pyproject")
     done = shell(bench, f"unshare -m bash -c {inner}")
@@ -131,7 +131,7 @@ def test_a_read_only_file_system(bench: Bench) -> None:
 
 @pytest.mark.parametrize("stream", [">", "2>"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
-def test_streams_that_are_full(bench: Bench, stream: str) -> None:
+def test_streams_that_are_full(bench: CommandProject, stream: str) -> None:
     done = shell(bench, f"kbuild list-variants {stream} /dev/full")
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
@@ -143,12 +143,12 @@ def test_streams_that_are_full(bench: Bench, stream: str) -> None:
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_are_closed(bench: Bench, closing: str) -> None:
+def test_streams_that_are_closed(bench: CommandProject, closing: str) -> None:
     assert shell(bench, f"kbuild list-variants {closing}").returncode == 0
     assert shell(bench, f"kbuild bild {closing}").returncode == 2
 
 
-def test_a_folder_that_was_deleted(bench: Bench) -> None:
+def test_a_folder_that_was_deleted(bench: CommandProject) -> None:
     done = shell(bench, 'mkdir gone && cd gone && rmdir "$PWD" && kbuild plan')
     assert done.returncode == 12, done.stderr
     assert "the current folder no longer exists" in done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -44,19 +44,19 @@ print(kernel.__name__)
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], Bench]) -> Bench:
+def relu(example: Callable[[str], CommandProject]) -> CommandProject:
     bench = example("relu", kept=True)
     entry = bench.built("--backend", "cpu")
     assert entry["status"] == "built"
     return bench
 
 
-def variant_of(bench: Bench) -> Path:
+def variant_of(bench: CommandProject) -> Path:
     (folder,) = [path for path in (bench.root / "build").iterdir() if path.is_dir()]
     return folder
 
 
-def test_the_directory_is_flat_and_complete(relu: Bench) -> None:
+def test_the_directory_is_flat_and_complete(relu: CommandProject) -> None:
     folder = variant_of(relu)
     assert re.fullmatch(r"torch\d+-cxx11-cpu-\w+-linux", folder.name)
     metadata = json.loads((folder / "metadata.json").read_text())
@@ -72,23 +72,23 @@ def test_the_directory_is_flat_and_complete(relu: Bench) -> None:
     assert re.fullmatch(r"_relu_cpu_[0-9a-f]{7}", metadata["id"])
 
 
-def test_nothing_but_the_entry_point_is_exported(relu: Bench) -> None:
+def test_nothing_but_the_entry_point_is_exported(relu: CommandProject) -> None:
     """Two kernels would share the templates of Torch's headers that both have compiled."""
     (library,) = variant_of(relu).glob("*.so")
     names = [symbol.name for symbol in read_elf(library).exported]
     assert names == [f"PyInit_{library.name.partition('.')[0]}"]
 
 
-def test_the_client_loads_it_by_path(relu: Bench) -> None:
+def test_the_client_loads_it_by_path(relu: CommandProject) -> None:
     assert "_relu_cpu_" in relu.python(LOAD.format(path=str(relu.root / "build")))
 
 
-def test_the_client_finds_it_through_local_kernels(relu: Bench) -> None:
+def test_the_client_finds_it_through_local_kernels(relu: CommandProject) -> None:
     env = {"LOCAL_KERNELS": f"kbuild-examples/relu={relu.root / 'build'}"}
     assert "_relu_cpu_" in relu.python(FROM_HUB, env)
 
 
-def test_nothing_starts_when_nothing_changed(relu: Bench, tmp_path: Path) -> None:
+def test_nothing_starts_when_nothing_changed(relu: CommandProject, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     trap.mkdir()
     for name in ("c++", "g++", "cc", "ld", "cmake", "ninja"):
@@ -113,7 +113,7 @@ def edited(file: Path) -> Iterator[None]:
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_touched_source_is_nothing_to_do(relu: Bench) -> None:
+def test_a_touched_source_is_nothing_to_do(relu: CommandProject) -> None:
     source = relu.root / "relu_cpu" / "relu_cpu.cpp"
     status = source.stat()
     source.touch()
@@ -122,7 +122,9 @@ def test_a_touched_source_is_nothing_to_do(relu: Bench) -> None:
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(relu: Bench) -> None:
+def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(
+    relu: CommandProject,
+) -> None:
     with edited(relu.root / "torch-ext" / "torch_binding.cpp"):
         entry = relu.built("--backend", "cpu")
         metadata = json.loads((variant_of(relu) / "metadata.json").read_text())
@@ -134,7 +136,7 @@ def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(relu: 
     relu.built("--backend", "cpu")
 
 
-def test_a_changed_python_file_is_shipped(relu: Bench) -> None:
+def test_a_changed_python_file_is_shipped(relu: CommandProject) -> None:
     source = relu.root / "torch-ext" / "relu" / "__init__.py"
     text = source.read_text()
     source.write_text(text + "\nMARK = 41\n")
@@ -146,13 +148,13 @@ def test_a_changed_python_file_is_shipped(relu: Bench) -> None:
         relu.built("--backend", "cpu")
 
 
-def test_a_header_is_a_dependency(relu: Bench) -> None:
+def test_a_header_is_a_dependency(relu: CommandProject) -> None:
     with edited(relu.root / "torch-ext" / "torch_binding.h"):
         assert relu.built("--backend", "cpu")["status"] == "built"
     assert relu.built("--backend", "cpu")["status"] == "built"
 
 
-def test_a_compile_error_is_shown_and_the_good_build_stays(relu: Bench) -> None:
+def test_a_compile_error_is_shown_and_the_good_build_stays(relu: CommandProject) -> None:
     source = relu.root / "relu_cpu" / "relu_cpu.cpp"
     text = source.read_text()
     good = sorted(path.name for path in variant_of(relu).iterdir())
@@ -174,7 +176,7 @@ def test_a_compile_error_is_shown_and_the_good_build_stays(relu: Bench) -> None:
     assert relu.built("--backend", "cpu")["status"] == "up-to-date"
 
 
-def test_a_broken_promise_keeps_the_good_build(relu: Bench) -> None:
+def test_a_broken_promise_keeps_the_good_build(relu: CommandProject) -> None:
     source = relu.root / "torch-ext" / "relu" / "__init__.py"
     text = source.read_text()
     source.write_text(text + HARD_CODED)
@@ -187,7 +189,7 @@ def test_a_broken_promise_keeps_the_good_build(relu: Bench) -> None:
         relu.built("--backend", "cpu")
 
 
-def test_an_op_in_another_namespace_of_c_plus_plus(relu: Bench) -> None:
+def test_an_op_in_another_namespace_of_c_plus_plus(relu: CommandProject) -> None:
     source = relu.root / "torch-ext" / "torch_binding.cpp"
     text = source.read_text()
     other = 'TORCH_LIBRARY_FRAGMENT(relu, m) { m.def("other(Tensor x) -> Tensor"); }'
@@ -201,13 +203,13 @@ def test_an_op_in_another_namespace_of_c_plus_plus(relu: Bench) -> None:
         relu.built("--backend", "cpu")
 
 
-def test_its_own_tests_pass_against_the_built_variant(relu: Bench) -> None:
+def test_its_own_tests_pass_against_the_built_variant(relu: CommandProject) -> None:
     done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
     assert "passed" in done.stdout + done.stderr
 
 
 @pytest.mark.network
-def test_its_own_tests_pass_in_an_environment_made_for_its_torch(relu: Bench) -> None:
+def test_its_own_tests_pass_in_an_environment_made_for_its_torch(relu: CommandProject) -> None:
     done = relu.run("test", "--torch", "newest", "--json", "--", "-k", "forward and float32")
     if done.returncode == 4 and "the package index" in done.stderr:
         pytest.skip(f"no build of Torch for the CPU: {done.stderr}")
@@ -219,18 +221,18 @@ def test_its_own_tests_pass_in_an_environment_made_for_its_torch(relu: Bench) ->
     assert (report["passed"] > 0, report["failed"]) == (True, 0)
 
 
-def test_another_output_folder(relu: Bench, tmp_path: Path) -> None:
+def test_another_output_folder(relu: CommandProject, tmp_path: Path) -> None:
     entry = relu.built("--backend", "cpu", "--output", str(tmp_path / "out"))
     assert entry["path"].startswith(str(tmp_path))
     assert (Path(entry["path"]) / "metadata.json").is_file()
 
 
-def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: Bench) -> None:
+def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: CommandProject) -> None:
     done = relu.kbuild("build", "--variant", "torch213-metal-aarch64-darwin", expect=4)
     assert "needs aarch64-darwin" in done.stderr
 
 
-def test_the_whole_project_skips_what_this_machine_cannot_build(relu: Bench) -> None:
+def test_the_whole_project_skips_what_this_machine_cannot_build(relu: CommandProject) -> None:
     outcomes = relu.build()
     statuses = {entry["status"] for entry in outcomes.values()}
     assert statuses <= {"built", "up-to-date", "skipped"}
@@ -238,13 +240,13 @@ def test_the_whole_project_skips_what_this_machine_cannot_build(relu: Bench) -> 
     assert all(entry["reason"] for entry in skipped)
 
 
-def test_flags_from_the_environment_stay_out(relu: Bench) -> None:
+def test_flags_from_the_environment_stay_out(relu: CommandProject) -> None:
     with edited(relu.root / "relu_cpu" / "relu_cpu.cpp"):
         done = relu.kbuild("build", "--backend", "cpu", env={"CXXFLAGS": "--no-such-flag"})
     assert "no-such-flag" not in done.stderr
 
 
-def test_two_builds_at_once_do_not_mix(relu: Bench) -> None:
+def test_two_builds_at_once_do_not_mix(relu: CommandProject) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     relu.built("--backend", "cpu")
@@ -255,7 +257,7 @@ def test_two_builds_at_once_do_not_mix(relu: Bench) -> None:
     assert names == {variant_of(relu).name, "CARD.md"}
 
 
-def test_two_versions_work_in_one_process(relu: Bench, tmp_path: Path) -> None:
+def test_two_versions_work_in_one_process(relu: CommandProject, tmp_path: Path) -> None:
     old = tmp_path / "old"
     shutil.copytree(relu.root / "build", old)
     before = json.loads((variant_of(relu) / "metadata.json").read_text())["id"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.support.command_project import ROOT, Bench, mutant
+from tests.support.command_project import ROOT, CommandProject, mutant
 from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
@@ -23,7 +23,7 @@ SEED = "-frandom-seed=${name}"
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Bench:
+def tiny(tmp_path: Path) -> CommandProject:
     return write_tiny(tmp_path, "cpu")
 
 
@@ -43,15 +43,15 @@ def _sections(path: Path) -> dict[str, bytes]:
         return {p.name: b"" if p.name.startswith(OPTIMIZER) else p.data() for p in parts}
 
 
-def clone_of(tiny: Bench, place: str, cache: str) -> Bench:
+def clone_of(tiny: CommandProject, place: str, cache: str) -> CommandProject:
     """A clone at another place, with another cache or the same one."""
     root, folder = tiny.root.parent / place, tiny.root.parent / cache
     folder.mkdir(exist_ok=True)
     tiny.git("clone", "-q", str(tiny.root), str(root))
-    return Bench(root, folder)
+    return CommandProject(root, folder)
 
 
-def test_two_folders_cold_and_warm(tiny: Bench) -> None:
+def test_two_folders_cold_and_warm(tiny: CommandProject) -> None:
     first = tiny.built("--backend", "cpu", "--jobs", "1")
     odd = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "TMPDIR": str(tiny.cache)}
     cold = clone_of(tiny, "far/from/here", "other-cache")
@@ -65,14 +65,14 @@ def test_two_folders_cold_and_warm(tiny: Bench) -> None:
         assert objects_of(bench.root) == objects_of(tiny.root)
 
 
-def test_reproduce(tiny: Bench) -> None:
+def test_reproduce(tiny: CommandProject) -> None:
     built = tiny.built("--backend", "cpu")
     done = tiny.kbuild("reproduce", "--json")
     (outcome,) = json.loads(done.stdout)
     assert (outcome["variant"], outcome["status"]) == (built["variant"], "same")
 
 
-def test_a_changed_library_is_found_and_explained(tiny: Bench) -> None:
+def test_a_changed_library_is_found_and_explained(tiny: CommandProject) -> None:
     built = tiny.built("--backend", "cpu")
     source = tiny.root / "cpu" / "quiet.cpp"
     source.write_text(source.read_text().replace("TINY_SAYS", "TINY_TELL"))
@@ -96,7 +96,9 @@ def test_a_changed_library_is_found_and_explained(tiny: Bench) -> None:
     ],
     ids=["places", "time"],
 )
-def test_each_flag_is_needed(tiny: Bench, tmp_path: Path, file: str, flag: str, leak: str) -> None:
+def test_each_flag_is_needed(
+    tiny: CommandProject, tmp_path: Path, file: str, flag: str, leak: str
+) -> None:
     """A kbuild without it does not reproduce, and `kbuild reproduce` shows what leaked."""
     env = {"PYTHONPATH": str(mutant(tmp_path, (file, flag)))}
     tiny.kbuild("build", "--backend", "cpu", env=env)
@@ -107,7 +109,7 @@ def test_each_flag_is_needed(tiny: Bench, tmp_path: Path, file: str, flag: str, 
     assert re.fullmatch(leak, place["before"])
 
 
-def test_objects_need_the_seed(tiny: Bench, tmp_path: Path) -> None:
+def test_objects_need_the_seed(tiny: CommandProject, tmp_path: Path) -> None:
     """It is in no library, but the object cache would give what it does not get."""
     env = {
         "PYTHONPATH": str(mutant(tmp_path, ("templates/project/cmake/kbuild.cmake", SEED))),
@@ -119,7 +121,7 @@ def test_objects_need_the_seed(tiny: Bench, tmp_path: Path) -> None:
     assert [*map(set, objects_of(other.root))] != [*map(set, objects_of(tiny.root))]
 
 
-def test_examples_have_no_place_in_them(example: Callable[[str], Bench]) -> None:
+def test_examples_have_no_place_in_them(example: Callable[[str], CommandProject]) -> None:
     """The real thing: the library of an example knows neither its folder nor this machine's."""
     bench = example("relu-stable-abi")
     built = bench.built("--backend", "cpu")

@@ -13,7 +13,7 @@ import pytest
 
 from kbuild.checks.readers.device_code import read_device_code
 from kbuild.toolchains.rocm import RocmInstallation
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 from tests.support.hip_bundles import DEVICE, bundled, extension, needed, section
 from tests.support.rocm import ARCHS
 
@@ -27,14 +27,16 @@ VARIANT = "torch-stable-abi211-rocm72-x86_64-linux"
 
 
 @pytest.fixture(scope="module")
-def bench(example: Callable[[str], Bench], rocm: RocmInstallation) -> Iterator[Bench]:
+def bench(
+    example: Callable[[str], CommandProject], rocm: RocmInstallation
+) -> Iterator[CommandProject]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROCM_PATH", str(rocm.path))
         yield example("relu-stable-abi")
 
 
 @pytest.fixture(scope="module")
-def built(bench: Bench) -> Path:
+def built(bench: CommandProject) -> Path:
     """The variant directory, built through the command."""
     archs = (word for arch in ARCHS for word in ("--arch", arch))
     bench.kbuild("build", "--variant", VARIANT, *archs)
@@ -55,7 +57,7 @@ def test_it_needs_the_runtime_of_that_rocm(built: Path) -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_the_plan_names_the_toolchain(bench: Bench) -> None:
+def test_the_plan_names_the_toolchain(bench: CommandProject) -> None:
     (plan,) = json.loads(bench.kbuild("plan", "--variant", VARIANT, "--json").stdout)
     versions = dict(plan["toolchain"]["versions"])
     assert plan["toolchain"]["source"] == "rocm"
@@ -76,6 +78,6 @@ def test_kbuild_reads_what_clang_lists(built: Path, rocm: RocmInstallation, tmp_
     assert sum(one.size for one in found) == sum(bundled(image.read_bytes()).values())
 
 
-def test_the_archs_check_has_nothing_to_say(bench: Bench, built: Path) -> None:
+def test_the_archs_check_has_nothing_to_say(bench: CommandProject, built: Path) -> None:
     done = bench.kbuild("check-abi", "--variant", built.name)
     assert "[archs]" not in done.stdout + done.stderr

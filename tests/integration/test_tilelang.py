@@ -13,7 +13,7 @@ import pytest
 
 from kbuild.checks.readers.device_code import read_device_code
 from kbuild.system.errors import BuildError
-from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_kernels import TileLangProject, shop
 from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = pytest.mark.network
@@ -73,7 +73,7 @@ constants = {{ wide = {{ value = "columns", choices = [64, 128] }} }}
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProject]:
     with shop(tmp_path_factory.mktemp("tilelang"), SOURCE) as found:
         yield found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system.errors import BuildError
-from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_kernels import TileLangProject, shop
 from tests.support.dsl.tilelang_linked import Linked
 
 pytestmark = pytest.mark.network
@@ -87,7 +87,7 @@ COUNT = FLAT.replace("x) -> ()", "x, int count) -> ()").format(name="scalars")
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProject]:
     with shop(tmp_path_factory.mktemp("tilelang"), SOURCE) as found:
         yield found
 

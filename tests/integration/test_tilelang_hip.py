@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbuild.toolchains.rocm import RocmInstallation
-from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_kernels import TileLangProject, shop
 from tests.support.dsl.tilelang_linked import FLAT, PRODUCT, SOURCE, Linked
 from tests.support.rocm import ARCHS
 
@@ -19,7 +19,9 @@ ARCH = ARCHS[0]
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory, rocm: RocmInstallation) -> Iterator[Shop]:
+def tilelang(
+    tmp_path_factory: pytest.TempPathFactory, rocm: RocmInstallation
+) -> Iterator[TileLangProject]:
     if not (rocm.path / "include" / "hip" / "hip_bf16.h").is_file():
         pytest.skip("needs HIP's headers from 5.7 on, which TileLang's headers include")
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +31,7 @@ def tilelang(tmp_path_factory: pytest.TempPathFactory, rocm: RocmInstallation) -
 
 
 @pytest.fixture(scope="module")
-def product(tilelang: Shop, tmp_path_factory: pytest.TempPathFactory) -> Linked:
+def product(tilelang: TileLangProject, tmp_path_factory: pytest.TempPathFactory) -> Linked:
     text = PRODUCT.replace("clusters = 2", "clusters = 1")
     return Linked(tilelang.compiled(text, ARCH), tmp_path_factory.mktemp("linked"), "hip.c")
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from kbuild.system.errors import BuildError
-from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_kernels import TileLangProject, shop
 from tests.support.dsl.tilelang_linked import FLAT, PRODUCT, SOURCE, Linked
 
 pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProject]:
     with shop(tmp_path_factory.mktemp("tilelang"), SOURCE) as found:
         yield found
 

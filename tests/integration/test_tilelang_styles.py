@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kbuild.system.errors import BuildError
-from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_kernels import TileLangProject, shop
 from tests.support.dsl.tilelang_styles import SOURCE, called
 
 pytestmark = pytest.mark.network
@@ -48,7 +48,7 @@ TWICE = {
 
 
 @pytest.fixture(scope="module")
-def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProject]:
     with shop(tmp_path_factory.mktemp("tilelang"), SOURCE) as found:
         yield found
 

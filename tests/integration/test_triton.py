@@ -16,7 +16,7 @@ from elftools.elf.elffile import ELFFile
 from kbuild.ops.image import UnitImage
 from kbuild.system.errors import BuildError
 from kbuild.system.store import open_store
-from tests.support.dsl.triton_kernels import VERSION, Shop, shop
+from tests.support.dsl.triton_kernels import VERSION, TritonProject, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 pytestmark = pytest.mark.network
@@ -88,7 +88,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
+def bench(cache: Path, tmp_path: Path) -> Iterator[TritonProject]:
     with shop(cache, tmp_path) as found:
         yield found
 
@@ -100,7 +100,7 @@ def kinds(compiled: UnitImage) -> list[tuple[str, str, str]]:
 SCRATCH = [("", "global_scratch", "*i8"), ("", "profile_scratch", "*i8")]
 
 
-def test_an_elementwise_kernel_for_everything(bench: Shop) -> None:
+def test_an_elementwise_kernel_for_everything(bench: TritonProject) -> None:
     targets = ("sm_75", "sm_80", "compute_80", "sm_90a", "sm_100a", "sm_120a")
     made = bench.compile(ADD_OP, {"k.py": ADD}, *targets)
     made += bench.compile(ADD_OP, {"k.py": ADD}, "gfx942", "gfx1100", flavour="rocm")
@@ -130,7 +130,7 @@ def test_an_elementwise_kernel_for_everything(bench: Shop) -> None:
     assert ages["gfx942"] == ""
 
 
-def test_code_for_cuda_12_is_from_a_ptxas_of_cuda_12(bench: Shop) -> None:
+def test_code_for_cuda_12_is_from_a_ptxas_of_cuda_12(bench: TritonProject) -> None:
     """Code that a ptxas 13 made says so in its ELF header, and needs a driver for CUDA 13."""
     for flavour, major in (("cuda12", "12."), ("cuda13", "13.")):
         one = bench.compile(ADD_OP, {"k.py": ADD}, "sm_90a", flavour=flavour)[0]
@@ -139,7 +139,7 @@ def test_code_for_cuda_12_is_from_a_ptxas_of_cuda_12(bench: Shop) -> None:
         assert header == {"12.": (0x33, 7), "13.": (0x41, 8)}[major]
 
 
-def test_autotune_heuristics_defaults_and_ones(bench: Shop) -> None:
+def test_autotune_heuristics_defaults_and_ones(bench: TritonProject) -> None:
     described = bench.describe({"k.py": DOT})["k"]
     assert [dict(one.constants) for one in described.candidates] == [
         {"BM": 64, "BN": 64, "BK": 32},
@@ -159,7 +159,7 @@ def test_autotune_heuristics_defaults_and_ones(bench: Shop) -> None:
     assert "stride_ak" in [name for name, _, _ in kinds(plain)]
 
 
-def test_a_candidate_that_does_not_fit_is_left_out(bench: Shop) -> None:
+def test_a_candidate_that_does_not_fit_is_left_out(bench: TritonProject) -> None:
     """16 stages are more than the 227 KiB of 9.0; what is not aligned is loaded without stages."""
     made = bench.compile(DOT_OP, {"k.py": DOT}, "sm_90a")
     assert {dict(one.unit.constants)["BM"] for one in made if one.unit.aligned} == {64}
@@ -190,7 +190,7 @@ grid = [1]
 """
 
 
-def test_descriptors_tuples_and_dtypes(bench: Shop) -> None:
+def test_descriptors_tuples_and_dtypes(bench: TritonProject) -> None:
     made = bench.compile(DESCRIPTOR_OP, {"k.py": DESCRIPTOR}, "sm_80", "sm_90a")
     shape = [("x_desc.shape.0", "int", "i32"), ("x_desc.shape.1", "int", "i32")]
     strides = [("x_desc.stride.0", "int", "i64"), ("x_desc.stride.1", "int", "i64")]
@@ -266,7 +266,7 @@ def gluon_line(text: str) -> int:
     return next(at for at, line in enumerate(GLUON.splitlines(), 1) if text in line)
 
 
-def test_a_gluon_kernel(bench: Shop) -> None:
+def test_a_gluon_kernel(bench: TritonProject) -> None:
     """A host's descriptor, and warps that run a function of their own."""
     described = bench.describe({"k.py": GLUON})["k"]
     assert [parameter.is_constant for parameter in described.parameters] == [False] * 3 + [True]
@@ -278,7 +278,7 @@ def test_a_gluon_kernel(bench: Shop) -> None:
         assert (one.image.reads, one.image.adds) == ({"x_desc"}, set())
 
 
-def test_the_layout_of_a_descriptor(bench: Shop) -> None:
+def test_the_layout_of_a_descriptor(bench: TritonProject) -> None:
     narrow = GLUON_OP.replace('"B"] }', '"B"], layout = { swizzle_byte_width = 64 } }')
     (map_,) = bench.compile(narrow, {"k.py": GLUON}, "sm_90a")[0].image.tensor_maps
     assert (map_.block, map_.swizzle) == ((64, 32), 2)
@@ -298,7 +298,7 @@ def test_the_layout_of_a_descriptor(bench: Shop) -> None:
     ],
 )
 def test_what_a_gpu_lacks_of_gluon(
-    bench: Shop, target: str, flavour: str, call: str, known: str
+    bench: TritonProject, target: str, flavour: str, call: str, known: str
 ) -> None:
     """The line and the remedy; the assembler would crash."""
     with pytest.raises(BuildError) as caught:
@@ -310,7 +310,7 @@ def test_what_a_gpu_lacks_of_gluon(
     assert f'this one with `when = "capability() >= {first}"`' in (caught.value.hint or "")
 
 
-def test_what_the_compiler_prints_of_a_layout(bench: Shop) -> None:
+def test_what_the_compiler_prints_of_a_layout(bench: TritonProject) -> None:
     wrong = GLUON.replace("[4, 8], [4, 1]", "[4, 8], [2, 1]")
     with pytest.raises(BuildError) as caught:
         bench.compile(GLUON_OP, {"k.py": wrong}, "sm_90a")
@@ -339,7 +339,7 @@ grid = ["cdiv(M, B)", "cdiv(N, B)"]
 """
 
 
-def test_what_a_launch_has_to_bring(bench: Shop) -> None:
+def test_what_a_launch_has_to_bring(bench: TritonProject) -> None:
     """Scratch memory for descriptors made on the device, clusters, early starts."""
     made = bench.compile(MADE_OP, {"k.py": MADE_ON_THE_DEVICE}, "sm_90a")
     for one in made:
@@ -351,7 +351,7 @@ def test_what_a_launch_has_to_bring(bench: Shop) -> None:
     assert len(made) == 6
 
 
-def test_an_optional_tensor(bench: Shop) -> None:
+def test_an_optional_tensor(bench: TritonProject) -> None:
     source = ADD.replace("flag, BLOCK", "b_ptr, BLOCK").replace(
         "tl.where(flag, x * alpha, x)", "x if b_ptr is None else x + tl.load(b_ptr + i, m)"
     )
@@ -364,7 +364,7 @@ def test_an_optional_tensor(bench: Shop) -> None:
         assert ("b_ptr" in one.image.types) == (one.unit.absent == ())
 
 
-def test_sources_that_import_each_other(bench: Shop) -> None:
+def test_sources_that_import_each_other(bench: TritonProject) -> None:
     main = ADD.replace("import torch\n", "import torch\nfrom .inner.half import half\n")
     main = main.replace("x * alpha", "half(x) * alpha")
     half = IMPORTS + "from ..consts import TWO\n@triton.jit\ndef half(x):\n    return x / TWO\n"
@@ -379,7 +379,7 @@ def test_sources_that_import_each_other(bench: Shop) -> None:
     assert [one.code for one in first] != [one.code for one in second]
 
 
-def test_torch_that_is_not_there(bench: Shop) -> None:
+def test_torch_that_is_not_there(bench: TritonProject) -> None:
     source = (
         """
 import torch
@@ -426,7 +426,7 @@ def _(x):
         ),
     ],
 )
-def test_a_source_that_cannot_be_imported(bench: Shop, line: str, said: str) -> None:
+def test_a_source_that_cannot_be_imported(bench: TritonProject, line: str, said: str) -> None:
     lines = ADD.splitlines()
     lines[4:4] = [line]
     with pytest.raises(BuildError) as caught:
@@ -434,7 +434,7 @@ def test_a_source_that_cannot_be_imported(bench: Shop, line: str, said: str) -> 
     assert re.match(r"kernel\.k: " + said, str(caught.value)), str(caught.value)
 
 
-def test_an_error_at_its_line(bench: Shop) -> None:
+def test_an_error_at_its_line(bench: TritonProject) -> None:
     source = ADD.replace("m = i < n", "m = i < missing")
     with pytest.raises(BuildError) as caught:
         bench.compile(ADD_OP, {"my/k.py": source}, "sm_80", "sm_90a")
@@ -447,7 +447,7 @@ def test_an_error_at_its_line(bench: Shop) -> None:
     assert any("^" in one for one in caught.value.excerpt)
 
 
-def test_an_error_in_a_called_function_is_shown_there(bench: Shop) -> None:
+def test_an_error_in_a_called_function_is_shown_there(bench: TritonProject) -> None:
     other = IMPORTS + "@triton.jit\ndef half(x):\n    y = x + unknown\n    return y\n"
     main = ADD.replace("import torch\n", "from .other import half\n").replace(
         "x * alpha", "half(x)"
@@ -456,7 +456,7 @@ def test_an_error_in_a_called_function_is_shown_there(bench: Shop) -> None:
         bench.compile(ADD_OP, {"my/k.py": main, "my/other.py": other}, "sm_80")
 
 
-def test_a_heuristic_that_needs_a_call(bench: Shop) -> None:
+def test_a_heuristic_that_needs_a_call(bench: TritonProject) -> None:
     source = DOT.replace('args["BK"] % 32', 'args["K"] % args["BK"]')
     with pytest.raises(BuildError, match=r"from `K`, which is known only at run time") as caught:
         bench.compile(DOT_OP, {"k.py": source}, "sm_90a")
@@ -468,7 +468,7 @@ def test_a_heuristic_that_needs_a_call(bench: Shop) -> None:
 WARPS = ADD.replace("@triton.jit", '@triton.heuristics({"num_warps": HOW})\n@triton.jit')
 
 
-def test_a_launch_option_that_the_kernel_computes(bench: Shop) -> None:
+def test_a_launch_option_that_the_kernel_computes(bench: TritonProject) -> None:
     """It counts where no candidate says it."""
     source = WARPS.replace("HOW", 'lambda args: args["BLOCK"] // 64')
     op = ADD_OP.replace(", num_warps = 4", "")
@@ -476,7 +476,7 @@ def test_a_launch_option_that_the_kernel_computes(bench: Shop) -> None:
     assert {one.image.threads for one in bench.compile(ADD_OP, {"k.py": source}, "sm_80")} == {128}
 
 
-def test_a_launch_option_that_nobody_can_compute(bench: Shop) -> None:
+def test_a_launch_option_that_nobody_can_compute(bench: TritonProject) -> None:
     op = ADD_OP.replace(", num_warps = 4", "")
     with pytest.raises(BuildError, match=r"from `n`, which is known only at run time") as caught:
         bench.compile(op, {"k.py": WARPS.replace("HOW", 'lambda args: args["n"]')}, "sm_80")
@@ -486,7 +486,7 @@ def test_a_launch_option_that_nobody_can_compute(bench: Shop) -> None:
         bench.compile(op, {"k.py": source}, "sm_80")
 
 
-def test_a_constant_that_is_called_as_a_launch_option(bench: Shop) -> None:
+def test_a_constant_that_is_called_as_a_launch_option(bench: TritonProject) -> None:
     """Triton's launch takes `num_warps=8` as both; what `constants` says is the kernel's alone."""
     source = ADD.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, num_warps: tl.constexpr")
     op = ADD_OP.replace("num_warps = 4", "num_warps = 8")
@@ -497,7 +497,7 @@ def test_a_constant_that_is_called_as_a_launch_option(bench: Shop) -> None:
         assert (one.image.threads, one.image.constants["num_warps"]) == (256, 2)
 
 
-def test_a_heuristic_that_candidates_go_before(bench: Shop) -> None:
+def test_a_heuristic_that_candidates_go_before(bench: TritonProject) -> None:
     """Whoever reads the kernel would think otherwise, so it is noted."""
     both = '@triton.heuristics({"BK": lambda args: 16, "EVEN": '
     source = DOT.replace('@triton.heuristics({"EVEN": ', both)
@@ -557,7 +557,7 @@ grid = ["cdiv(N, B)"]
 """
 
 
-def test_what_a_source_asks_is_answered_for_each_arch(bench: Shop) -> None:
+def test_what_a_source_asks_is_answered_for_each_arch(bench: TritonProject) -> None:
     """A kernel's own candidates differ by arch, and are pruned by each image's constants."""
     function = bench.describe({"k.py": ASKING}, "sm_80", "sm_90a", "gfx942")["k"]
     found = [(dict(one.constants)["B"], one.archs) for one in function.candidates]
@@ -576,7 +576,7 @@ def test_what_a_source_asks_is_answered_for_each_arch(bench: Shop) -> None:
     assert any("`early_config_prune` drops it" in note for note in bench.notes)
 
 
-def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: Shop) -> None:
+def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: TritonProject) -> None:
     source = f"{ADD}\nk[(1,)](1, 2, 3, 4)\n"
     with pytest.raises(BuildError, match="is launched on import, but a build has no GPU"):
         bench.describe({"k.py": source}, "sm_80")
@@ -586,12 +586,12 @@ def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: Shop) -> None:
     assert f"k.py:{len(ASKING.splitlines()) + 2}: " in str(caught.value)
 
 
-def test_prints_do_not_disturb(bench: Shop) -> None:
+def test_prints_do_not_disturb(bench: TritonProject) -> None:
     source = "import os\nprint('{}')\nos.system('echo hello')\n" + ADD
     assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
 
 
-def test_what_ends_the_worker(bench: Shop) -> None:
+def test_what_ends_the_worker(bench: TritonProject) -> None:
     """LLVM ends the process; the other units are compiled."""
     kernel, wanted = bench.wanted(ADD_OP, {"k.py": ADD}, ["sm_110a", "sm_90a"])
     broken = [  # 11.0 needs PTX 9.0
@@ -627,7 +627,7 @@ def test_an_unchanged_project_starts_nothing(cache: Path, tmp_path: Path) -> Non
         assert found.compiler._pool.count == 0
 
 
-def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
+def test_the_environment_is_whole(cache: Path, bench: TritonProject) -> None:
     bench.describe({"k.py": ADD})
     prefix = f"triton-{VERSION}-"
     entry = next(entry for entry in open_store(cache).entries() if entry.name.startswith(prefix))
@@ -637,7 +637,7 @@ def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
         assert ELFFile(file).header["e_machine"] == "EM_X86_64"
 
 
-def test_workers_end_with_kbuild(bench: Shop) -> None:
+def test_workers_end_with_kbuild(bench: TritonProject) -> None:
     """Also when it is killed: see the test of `conversation`; here, that they do at `close`."""
     bench.describe({"k.py": f"V = {time.time_ns()}  # what is known needs no worker\n" + ADD})
     worker = bench.compiler._pool._idle[0][1]
@@ -681,7 +681,7 @@ def asking(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
 """
 
 
-def test_hooks_of_autotune(bench: Shop) -> None:
+def test_hooks_of_autotune(bench: TritonProject) -> None:
     found = bench.describe({"k.py": HOOKED})
     hooks = found["k"].facts["hooks"]
     none = {"fills": [], "blocks": []}
@@ -749,7 +749,7 @@ taken = [1]
 """  # noqa: E501
 
 
-def test_what_is_read_before_it_is_written(bench: Shop) -> None:
+def test_what_is_read_before_it_is_written(bench: TritonProject) -> None:
     for target in ("sm_90a", "gfx942"):
         flavour = "rocm" if target == "gfx942" else "cuda13"
         for one in bench.compile(ADDING_OP, {"k.py": ADDING}, target, flavour=flavour):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 from tests.support.tvm_ffi_interpreter import fetch, interpreter
 
 pytestmark = [
@@ -90,14 +90,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], Bench], python: Path) -> Bench:
+def relu(example: Callable[[str], CommandProject], python: Path) -> CommandProject:
     bench = example("relu-tvm-ffi", kept=True)
     entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
     assert entry["status"] == "built"
     return bench
 
 
-def test_it_needs_the_runtime_and_offers_its_functions(relu: Bench) -> None:
+def test_it_needs_the_runtime_and_offers_its_functions(relu: CommandProject) -> None:
     (library,) = (relu.root / "build" / VARIANT).glob("*.so")
     elf = read_elf(library)
     system = {"libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6"}
@@ -107,7 +107,7 @@ def test_it_needs_the_runtime_and_offers_its_functions(relu: Bench) -> None:
     assert {symbol.name for symbol in elf.exported} == functions
 
 
-def test_its_functions_are_called_by_the_check(relu: Bench, python: Path) -> None:
+def test_its_functions_are_called_by_the_check(relu: CommandProject, python: Path) -> None:
     done = relu.kbuild("check-builds", "--python", str(python), "--strict", "--json")
     (target,) = json.loads(done.stdout)["targets"]
     (output,) = target["outputs"]
@@ -115,19 +115,19 @@ def test_its_functions_are_called_by_the_check(relu: Bench, python: Path) -> Non
     assert [found for found in output["findings"] if found["severity"] != "info"] == []
 
 
-def test_its_own_tests_pass(relu: Bench, python: Path) -> None:
+def test_its_own_tests_pass(relu: CommandProject, python: Path) -> None:
     done = relu.kbuild("test", "--python", str(python), "--", "-q")
     assert "passed" in done.stdout + done.stderr
 
 
-def test_an_older_runtime_loads_it(relu: Bench, python: Path, tmp_path: Path) -> None:
+def test_an_older_runtime_loads_it(relu: CommandProject, python: Path, tmp_path: Path) -> None:
     older = fetch(tmp_path / "older", "--no-deps", f"apache-tvm-ffi=={OLDER}")
     code = COMPUTES.format(path=str(relu.root / "build"))
     done = run((str(python), "-c", code), cwd=tmp_path, env={"PYTHONPATH": str(older)})
     assert done.stdout.strip().endswith(OLDER), done.stderr
 
 
-def test_it_needs_no_other_framework(relu: Bench, tmp_path: Path) -> None:
+def test_it_needs_no_other_framework(relu: CommandProject, tmp_path: Path) -> None:
     alone = fetch(tmp_path / "alone", "apache-tvm-ffi>=0.1,<0.2")
     code = ALONE.format(init=str(relu.root / "build" / VARIANT / "__init__.py"))
     argv = (sys.executable, "-S", "-c", code)
@@ -136,7 +136,7 @@ def test_it_needs_no_other_framework(relu: Bench, tmp_path: Path) -> None:
 
 
 def test_an_installed_tvm_ffi_is_built_against(
-    example: Callable[[str], Bench], python: Path
+    example: Callable[[str], CommandProject], python: Path
 ) -> None:
     bench = example("relu-tvm-ffi", kept=True)
     options = ("--toolchain", "host", "--python", str(python))
@@ -149,14 +149,14 @@ def test_an_installed_tvm_ffi_is_built_against(
 
 
 @pytest.fixture(scope="module")
-def elementwise(example: Callable[[str], Bench]) -> Bench:
+def elementwise(example: Callable[[str], CommandProject]) -> CommandProject:
     bench = example("elementwise-tvm-ffi", kept=True)
     entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
     assert entry["status"] == "built"
     return bench
 
 
-def test_a_kernel_in_a_dsl_is_a_function(elementwise: Bench, python: Path) -> None:
+def test_a_kernel_in_a_dsl_is_a_function(elementwise: CommandProject, python: Path) -> None:
     (library,) = (elementwise.root / "build" / VARIANT).glob("*.so")
     names = {symbol.name for symbol in read_elf(library).exported}
     assert names == {
@@ -172,7 +172,7 @@ def test_a_kernel_in_a_dsl_is_a_function(elementwise: Bench, python: Path) -> No
     assert "passed" in done.stdout + done.stderr
 
 
-def test_functions_of_a_dsl_need_no_torch(elementwise: Bench, tmp_path: Path) -> None:
+def test_functions_of_a_dsl_need_no_torch(elementwise: CommandProject, tmp_path: Path) -> None:
     alone = fetch(tmp_path / "alone", "apache-tvm-ffi>=0.1,<0.2", "numpy>=2")
     code = WITHOUT_TORCH.format(init=str(elementwise.root / "build" / VARIANT / "__init__.py"))
     argv = (sys.executable, "-S", "-c", code)
@@ -181,9 +181,9 @@ def test_functions_of_a_dsl_need_no_torch(elementwise: Bench, tmp_path: Path) ->
 
 
 def test_candidates_of_functions_are_tuned(
-    elementwise: Bench, python: Path, tmp_path: Path
+    elementwise: CommandProject, python: Path, tmp_path: Path
 ) -> None:
-    bench = Bench(tmp_path / "project", elementwise.cache)
+    bench = CommandProject(tmp_path / "project", elementwise.cache)
     shutil.copytree(elementwise.root, bench.root, ignore=shutil.ignore_patterns("build", ".*"))
     section = bench.root / "build.toml"
     text = section.read_text().replace("{ block = 1024 }", "{ block = 1024 }, { block = 64 }")
@@ -203,16 +203,16 @@ def test_a_new_project_builds_and_passes(
     python: Path, tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
 ) -> None:
     folder = tmp_path_factory.mktemp("new")
-    outside = Bench(folder, warm(folder / "cache"))
+    outside = CommandProject(folder, warm(folder / "cache"))
     outside.kbuild("init", "--name", "org/scale", "--framework", "tvm-ffi", "--backends", "cpu")
-    bench = Bench(folder / "scale", outside.cache)
+    bench = CommandProject(folder / "scale", outside.cache)
     bench.build("--toolchain", "wheels", "--variant", VARIANT)
     done = bench.kbuild("test", "--python", str(python), "--", "-q", "-k", "not compile")
     assert "passed" in done.stdout + done.stderr
 
 
 def test_without_a_compiler_for_it_no_variant_is_built(
-    relu: Bench,
+    relu: CommandProject,
 ) -> None:
     """ROCm and XPU are generated; this machine need not be able to build them."""
     if shutil.which("icpx"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 from tests.support.hub.fixture import READ, STRANGER, WRITE, HubBench
 from tests.support.hub.log import COMMITS
 
@@ -27,7 +27,7 @@ Done = subprocess.CompletedProcess[str]
 class UploadProject:
     """A project and a Hub."""
 
-    project: Bench
+    project: CommandProject
     hub: HubBench
 
     @property
@@ -63,7 +63,7 @@ class UploadProject:
 
 
 @pytest.fixture(scope="module")
-def built(example: Callable[[str], Bench], need_torch: None) -> Bench:
+def built(example: Callable[[str], CommandProject], need_torch: None) -> CommandProject:
     """A Python-only project, built once."""
     bench = example("relu-noarch")
     bench.kbuild("build", "--provenance")
@@ -71,11 +71,11 @@ def built(example: Callable[[str], Bench], need_torch: None) -> Bench:
 
 
 @pytest.fixture
-def upload(built: Bench, hub: HubBench, tmp_path: Path) -> UploadProject:
+def upload(built: CommandProject, hub: HubBench, tmp_path: Path) -> UploadProject:
     """A copy of it, and a Hub."""
     root = tmp_path / "relu-noarch"
     shutil.copytree(built.root, root, symlinks=True)
-    return UploadProject(Bench(root, built.cache), hub)
+    return UploadProject(CommandProject(root, built.cache), hub)
 
 
 def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: None) -> None:
@@ -94,7 +94,7 @@ def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: Non
         env=env,
     )
     assert made.returncode == 0, made.stderr
-    project = Bench(tmp_path / "fresh", tmp_path / "cache")
+    project = CommandProject(tmp_path / "fresh", tmp_path / "cache")
     project.git("add", "-A")
     project.git("commit", "-qm", "first")
     done = hub.run(*kbuild, "build-and-upload", cwd=project.root, env=env)

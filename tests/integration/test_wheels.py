@@ -15,7 +15,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
-from tests.support.command_project import Bench, mutant
+from tests.support.command_project import CommandProject, mutant
 from tests.support.tiny_project import write_tiny
 
 VARIANT = "torch214-cxx11-cu130-x86_64-linux"
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.network, pytest.mark.compile]
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], Bench]) -> Bench:
+def relu(example: Callable[[str], CommandProject]) -> CommandProject:
     if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
         pytest.skip("toolchains from wheels are for x86_64 Linux")
     if not shutil.which("c++"):
@@ -38,7 +38,7 @@ def relu(example: Callable[[str], Bench]) -> Bench:
     return example("relu")
 
 
-def test_cuda_extension_from_nothing(relu: Bench) -> None:
+def test_cuda_extension_from_nothing(relu: CommandProject) -> None:
     """One architecture is enough here."""
     options = ("--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", "--jobs", "1")
     built = relu.built(*options)
@@ -57,7 +57,7 @@ def test_cuda_extension_from_nothing(relu: Bench) -> None:
     }
 
 
-def test_what_was_installed_is_whole(relu: Bench) -> None:
+def test_what_was_installed_is_whole(relu: CommandProject) -> None:
     answer = json.loads(relu.kbuild("toolchain", "list", "--json").stdout)
     names = [entry["name"].rpartition("-")[0] for entry in answer["installed"]]
     assert [name.split("-")[0] for name in names] == ["cuda", "manylinux_2_28", "torch"]
@@ -79,7 +79,7 @@ CUTS = {
 }
 
 
-def test_cuda_is_reproducible(relu: Bench, tmp_path: Path) -> None:
+def test_cuda_is_reproducible(relu: CommandProject, tmp_path: Path) -> None:
     tiny = write_tiny(tmp_path, "cuda", relu.cache)
     tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")
     (outcome,) = json.loads(tiny.kbuild("reproduce", "--json").stdout)
@@ -87,7 +87,7 @@ def test_cuda_is_reproducible(relu: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leak", CUTS)
-def test_each_cuda_flag_is_needed(relu: Bench, tmp_path: Path, leak: str) -> None:
+def test_each_cuda_flag_is_needed(relu: CommandProject, tmp_path: Path, leak: str) -> None:
     tiny = write_tiny(tmp_path, "cuda", relu.cache)
     env = {"PYTHONPATH": str(mutant(tmp_path, *CUTS[leak]))}
     tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", env=env)
@@ -97,14 +97,14 @@ def test_each_cuda_flag_is_needed(relu: Bench, tmp_path: Path, leak: str) -> Non
 
 
 def test_where_a_linked_store_leads_is_in_no_library(
-    relu: Bench, example: Callable[[str], Bench], tmp_path: Path
+    relu: CommandProject, example: Callable[[str], CommandProject], tmp_path: Path
 ) -> None:
     """GCC would call Torch's headers by their shorter, real names."""
     cache = tmp_path / ("long" * 20)
     cache.mkdir()
     (relu.cache / "store").mkdir(exist_ok=True)
     (cache / "store").symlink_to(relu.cache / "store")
-    bench = Bench(example("relu").root, cache)
+    bench = CommandProject(example("relu").root, cache)
     built = bench.built("--toolchain", "wheels", "--variant", VARIANT.replace("cu130", "cpu"))
     (library,) = Path(built["path"]).glob("*.abi3.so")
     content = library.read_bytes()

@@ -27,7 +27,7 @@ from kbuild.system.store import Recipe, open_store
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_INCLUDE_FOLDER, torch_include_folders
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
-from tests.support.command_project import Bench, run
+from tests.support.command_project import CommandProject, run
 from tests.support.projects import plan_variant, scaffold_pairs
 from tests.support.stores import cache_with_store, store_with
 
@@ -90,7 +90,7 @@ def sycl(installer: WheelInstaller) -> Path:
 def new_plan(framework: str, folder: Path) -> VariantPlan:
     """The plan of a new project's XPU variant for the newest Torch."""
     options = ("--framework", framework, "--backends", "xpu", "--no-git")
-    Bench(folder, folder / "cache").kbuild("init", "--name", "org/demo", *options)
+    CommandProject(folder, folder / "cache").kbuild("init", "--name", "org/demo", *options)
     project = open_project(folder / "demo")
     choices = select_variants(project, Selection(backends=("xpu",)))
     newest = max(choices, key=lambda choice: choice.torch.parts if choice.torch else ())

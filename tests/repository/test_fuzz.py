@@ -91,7 +91,7 @@ def test_faults(run, what, tmp_path, monkeypatch) -> None:
     clocks = (signal.SIGPROF, signal.SIGALRM)
     before = [signal.signal(clock, fuzz._ring) for clock in clocks]
     try:
-        bench = fuzz.Bench(tmp_path, 0)
+        bench = fuzz.TargetRunner(tmp_path, 0)
         target = Target("x", run, lambda: [b"a"], BYTES, raises=(ValueError,))
         for number in range(2):
             bench.run(target, number)
@@ -111,7 +111,7 @@ def test_every_execution_has_an_empty_folder(tmp_path) -> None:
         if len(seen) == 2:
             (folder / "file").touch()
 
-    bench = fuzz.Bench(tmp_path, 0)
+    bench = fuzz.TargetRunner(tmp_path, 0)
     for number in range(3):
         bench.run(Target("x", run, lambda: [b"a"], BYTES), number)
     assert not bench.tally.faults

@@ -43,7 +43,7 @@ def mutant(folder: Path, *cuts: tuple[str, str]) -> Path:
 
 
 @dataclass(frozen=True)
-class Bench:
+class CommandProject:
     """A project's folder, and a kbuild with a cache of its own."""
 
     root: Path

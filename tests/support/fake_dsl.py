@@ -73,7 +73,7 @@ class Kernel:
 
 
 @dataclass
-class Shop:
+class FakeDslRun:
     compiler: AotCompiler
     root: Path
     run: Run
@@ -126,14 +126,14 @@ def unit(number: int = 0, *, op: str = "k", target: str = "sm_90a", **options: A
 @contextmanager
 def shop(
     folder: Path, *, jobs: int = 2, memory: int = 4096, patience: float = 30.0, keeps: bool = True
-) -> Iterator[Shop]:
+) -> Iterator[FakeDslRun]:
     """Projects and cache are in `folder`."""
     cache = folder / "cache"
     installer = WheelInstaller(LocalRunner(), Store(cache / "store"))
     with open_run(Budget(jobs, memory), cache, {}, keeps=keeps) as run:
         fake = Fake()
         compiler = AotCompiler(run, Nowhere(installer), lambda _: fake, patience)
-        found = Shop(compiler, folder, run)
+        found = FakeDslRun(compiler, folder, run)
         found.write()
         try:
             yield found

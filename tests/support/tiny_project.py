@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 BUILD = """\
 [general]
@@ -63,7 +63,7 @@ FLAGS = {"cpu": 'cxx-flags = ["-flto", "-ffat-lto-objects"]', "cuda": ""}
 SOURCES = {"cpu": ("cpu/quiet.cpp", QUIET), "cuda": ("cuda/quiet.cu", QUIET_CUDA)}
 
 
-def write_tiny(folder: Path, backend: str, cache: Path | None = None) -> Bench:
+def write_tiny(folder: Path, backend: str, cache: Path | None = None) -> CommandProject:
     """The project in `folder/tiny`, committed."""
     path, text = SOURCES[backend]
     files = {
@@ -77,7 +77,7 @@ def write_tiny(folder: Path, backend: str, cache: Path | None = None) -> Bench:
         target = folder / "tiny" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content)
-    bench = Bench(folder / "tiny", cache or folder / "cache")
+    bench = CommandProject(folder / "tiny", cache or folder / "cache")
     bench.cache.mkdir(exist_ok=True)
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "tiny")):
         bench.git(*words)

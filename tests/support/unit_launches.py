@@ -19,7 +19,7 @@ FAKE = Path(__file__).with_name("fake_compiler.py")
 
 
 @dataclass(frozen=True)
-class Bench:
+class UnitRun:
     """`project/` with sources, one run, one cache."""
 
     root: Path

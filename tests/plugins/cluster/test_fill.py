@@ -30,14 +30,14 @@ from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
 from kbuild.system.unit_executor import ResultCallback, UnitResult, WorkUnit
 from tests.support.plans import plan_of
-from tests.support.unit_launches import Bench
+from tests.support.unit_launches import UnitRun
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="compilers get no launcher there")
 PLAN = plan_of("torch213-cxx11-cpu-x86_64-linux")
 Outputs = dict[str, bytes]
 
 
-def tree_of(bench: Bench, run: Run, compiler: Path, *sources: str) -> CompileTree:
+def tree_of(bench: UnitRun, run: Run, compiler: Path, *sources: str) -> CompileTree:
     """A tree of `bench.project` that compiles with one compiler, wherever the tree is."""
     folder = bench.root / "tree"
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ class Machines:
     """One that builds, and one that works for it."""
 
     run: Run
-    head: Bench
+    head: UnitRun
     tree: CompileTree
     executor: FakeExecutor
     messages: list[str]
@@ -114,7 +114,7 @@ class Machines:
 
 @contextmanager
 def machines(folder: Path, *sources: str) -> Iterator[Machines]:
-    head, there = Bench(folder / "head"), Bench(folder / "worker")
+    head, there = UnitRun(folder / "head"), UnitRun(folder / "worker")
     for bench in (head, there):
         bench.write("header.h", "header\n")
         for source in sources:
@@ -172,7 +172,7 @@ def test_a_forged_entry_is_refused_and_its_worker_too(
 
 def test_an_entry_made_from_another_header_is_not_kept(tmp_path: Path) -> None:
     with machines(tmp_path, "a.cpp") as it:
-        Bench(tmp_path / "worker").write("header.h", "another header\n")
+        UnitRun(tmp_path / "worker").write("header.h", "another header\n")
         it.fill()
         assert it.made == []
         assert "made from other files" in it.executor.excluded[0]

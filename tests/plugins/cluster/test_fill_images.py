@@ -15,7 +15,7 @@ from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.plugins.cluster.jobs import IMAGE_SUFFIXES, ImageJob, parse_job
 from kbuild.system.processes import LocalRunner
 from kbuild.system.unit_executor import ResultCallback, UnitResult, WorkUnit
-from tests.support.fake_dsl import Shop, shop, unit
+from tests.support.fake_dsl import FakeDslRun, shop, unit
 
 Outputs = dict[str, bytes]
 
@@ -24,7 +24,7 @@ Outputs = dict[str, bytes]
 class FakeExecutor:
     """A worker with a cache of its own; `forge` changes what it answers."""
 
-    there: Shop
+    there: FakeDslRun
     forge: Callable[[Outputs], Outputs] = lambda outputs: outputs
     load = "1 worker"
     excluded: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class FakeExecutor:
 
 
 @contextmanager
-def machines(folder: Path, share: float = 0.0) -> Iterator[tuple[Shop, FakeExecutor]]:
+def machines(folder: Path, share: float = 0.0) -> Iterator[tuple[FakeDslRun, FakeExecutor]]:
     """One that builds, and a worker."""
     for name in ("head", "worker"):
         (folder / name).mkdir()

@@ -8,7 +8,7 @@ import pytest
 
 from kbuild.plugins.cluster.tests import files_for_tests, files_of_variant
 from kbuild.system.processes import LocalRunner
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 KEPT = (
     *("tests/test_a.py", "data/input.bin", "tests/test_token.py", "new.py", "env.py"),
@@ -31,7 +31,7 @@ def test_neither_outputs_nor_credentials_travel(tmp_path: Path, in_git: bool) ->
     expected = set(KEPT)
     if in_git:
         (root / ".gitignore").write_text("ignored.bin\n")
-        bench = Bench(root, tmp_path)
+        bench = CommandProject(root, tmp_path)
         bench.git("init", "-q")
         bench.git("add", "-f", "tests", "data", ".env", "credentials.json")
         expected |= {".gitignore"}

@@ -49,7 +49,7 @@ class Kernel:
 
 
 @dataclass
-class Shop:
+class CuteProject:
     """A compiler of DSL kernels, and a project for it."""
 
     compiler: AotCompiler
@@ -92,13 +92,13 @@ class Shop:
 @contextmanager
 def shop(
     cache: Path, folder: Path, *, version: str = VERSION, keeps: bool = True
-) -> Iterator[Shop]:
+) -> Iterator[CuteProject]:
     """A compiler with a run of its own."""
     installer = WheelInstaller(LocalRunner(), open_store(cache))
     with open_run(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
         compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(compiler, folder, version)
+            yield CuteProject(compiler, folder, version)
         finally:
             compiler.close()
 

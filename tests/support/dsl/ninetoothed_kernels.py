@@ -15,12 +15,14 @@ from kbuild.ops.language import LANGUAGES
 from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
-from tests.support.dsl.triton_kernels import Kernel, Shop
+from tests.support.dsl.triton_kernels import Kernel, TritonProject
 
 PINS = ("ninetoothed==0.26.0", "triton==3.9.0")
 
 
-def compile_wide(shop: Shop, project: Path, name: str, target: str) -> tuple[UnitImage, ...]:
+def compile_wide(
+    shop: TritonProject, project: Path, name: str, target: str
+) -> tuple[UnitImage, ...]:
     """What a project's first op runs where 32 bits are too few: its first candidate's images."""
     section = tomli.loads((project / "build.toml").read_text())["kernel"][name]
     shop.write({path: (project / path).read_text() for path in section["src"]})
@@ -28,7 +30,7 @@ def compile_wide(shop: Shop, project: Path, name: str, target: str) -> tuple[Uni
 
 
 def compile_section(
-    shop: Shop, name: str, section: Mapping[str, Any], target: str, *, wide: bool
+    shop: TritonProject, name: str, section: Mapping[str, Any], target: str, *, wide: bool
 ) -> tuple[UnitImage, ...]:
     """Images of the first candidate of a section's first op, whose sources are written."""
     reading = read_section(name, section)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command_project import Bench
+from tests.support.command_project import CommandProject
 
 BUILD = """\
 [general]
@@ -68,13 +68,13 @@ VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
 
 
 def write_adder(
-    bench: Bench,
+    bench: CommandProject,
     *,
     backends: str = '"cuda"',
     torch: str = STABLE,
     archs: str = CUDA_ARCHS,
     more: str = "",
-) -> Bench:
+) -> CommandProject:
     """The project, committed."""
     text = BUILD.format(backends=backends, torch=torch, archs=archs, more=more)
     files = {

@@ -51,7 +51,7 @@ class Kernel:
 
 
 @dataclass
-class Shop:
+class TileLangProject:
     """A compiler of DSL kernels, and a project for it."""
 
     compiler: AotCompiler
@@ -104,7 +104,9 @@ class Shop:
 
 
 @contextmanager
-def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> Iterator[Shop]:
+def shop(
+    folder: Path, source: str, *, keeps: bool = True, pin: str = PIN
+) -> Iterator[TileLangProject]:
     """A compiler with a run of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_text(source)
@@ -112,6 +114,6 @@ def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> It
     with open_run(Budget(2, MEMORY), MACHINE_CACHE, {}, keeps=keeps) as run:
         compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(compiler, folder, pin)
+            yield TileLangProject(compiler, folder, pin)
         finally:
             compiler.close()

@@ -47,7 +47,7 @@ class Kernel:
 
 
 @dataclass
-class Shop:
+class TritonProject:
     """A compiler of DSL kernels, and projects for it."""
 
     compiler: AotCompiler
@@ -107,12 +107,12 @@ class Shop:
 @contextmanager
 def shop(
     cache: Path, folder: Path, *, jobs: int = 2, version: str = VERSION, keeps: bool = True
-) -> Iterator[Shop]:
+) -> Iterator[TritonProject]:
     """A compiler with a run of its own."""
     installer = WheelInstaller(LocalRunner(), open_store(cache))
     with open_run(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
         compiler = AotCompiler(run, DslEnvironments(installer))
         try:
-            yield Shop(compiler, folder, version)
+            yield TritonProject(compiler, folder, version)
         finally:
             compiler.close()

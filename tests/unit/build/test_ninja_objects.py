@@ -10,14 +10,14 @@ import pytest
 
 from kbuild.build.ninja import delete_stale_objects, read_object_inputs
 from kbuild.build.unit.inputs import INPUTS_SUFFIX
-from tests.support.unit_launches import Bench
+from tests.support.unit_launches import UnitRun
 
 FOLDER = "tree/CMakeFiles/k.dir"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
+def bench(tmp_path: Path) -> UnitRun:
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", '#include "x.h"\n')
     bench.write("b.cpp", '#include "x.h"\n')
     bench.write("include/x.h", "x is 1\n")
@@ -28,47 +28,47 @@ def bench(tmp_path: Path) -> Bench:
     return bench
 
 
-def compiled(bench: Bench, unit: str) -> None:
+def compiled(bench: UnitRun, unit: str) -> None:
     flags = (f"-I{bench.project / name}" for name in ("first", "include"))
     bench.compile(unit, *flags, tree=FOLDER)
 
 
-def left(bench: Bench) -> list[str]:
+def left(bench: UnitRun) -> list[str]:
     delete_stale_objects(bench.root / "tree")
     return sorted(path.name for path in (bench.root / FOLDER).glob("*.o"))
 
 
-def test_what_is_as_it_was_stays(bench: Bench) -> None:
+def test_what_is_as_it_was_stays(bench: UnitRun) -> None:
     assert left(bench) == ["a.cpp.o", "b.cpp.o"]
     (bench.project / "include/x.h").touch()
     (bench.project / "a.cpp").touch()
     assert left(bench) == ["a.cpp.o", "b.cpp.o"]
 
 
-def test_what_a_killed_unit_was_writing_goes(bench: Bench) -> None:
+def test_what_a_killed_unit_was_writing_goes(bench: UnitRun) -> None:
     draft = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}.12.draft"
     draft.touch()
     assert left(bench) == ["a.cpp.o", "b.cpp.o"]
     assert not draft.exists()
 
 
-def test_an_older_file_of_the_same_size_is_another_one(bench: Bench) -> None:
+def test_an_older_file_of_the_same_size_is_another_one(bench: UnitRun) -> None:
     bench.write("a.cpp", '#include "y.h"\n')
     assert left(bench) == ["b.cpp.o"]
     assert not (bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}").exists()
 
 
-def test_the_header_of_all_is_another_one(bench: Bench) -> None:
+def test_the_header_of_all_is_another_one(bench: UnitRun) -> None:
     bench.write("include/x.h", "x is 2\n")
     assert left(bench) == []
 
 
-def test_a_header_that_is_found_earlier_now(bench: Bench) -> None:
+def test_a_header_that_is_found_earlier_now(bench: UnitRun) -> None:
     bench.write("first/x.h", "x is 2\n")
     assert left(bench) == []
 
 
-def test_an_object_that_was_made_by_hand(bench: Bench) -> None:
+def test_an_object_that_was_made_by_hand(bench: UnitRun) -> None:
     path = bench.root / FOLDER / "a.cpp.o"
     status = path.stat()
     path.write_text("x" * status.st_size)
@@ -77,7 +77,7 @@ def test_an_object_that_was_made_by_hand(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("record", [None, "", "kbuild-inputs 1\nnonsense"])
-def test_an_object_of_unknown_inputs(bench: Bench, record: str | None) -> None:
+def test_an_object_of_unknown_inputs(bench: UnitRun, record: str | None) -> None:
     path = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}"
     path.unlink()
     if record is not None:
@@ -85,7 +85,7 @@ def test_an_object_of_unknown_inputs(bench: Bench, record: str | None) -> None:
     assert left(bench) == ["b.cpp.o"]
 
 
-def test_objects_agree_about_their_header(bench: Bench) -> None:
+def test_objects_agree_about_their_header(bench: UnitRun) -> None:
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
     known = read_object_inputs(bench.root / "tree", objects)
     assert known.disagreeing(bench.root / "generated") == {}
@@ -99,7 +99,7 @@ def test_objects_agree_about_their_header(bench: Bench) -> None:
     }  # fmt: skip
 
 
-def test_the_object_with_the_older_header_is_made_again(bench: Bench) -> None:
+def test_the_object_with_the_older_header_is_made_again(bench: UnitRun) -> None:
     bench.write("include/x.h", "x is 2\n")
     compiled(bench, "b.cpp")
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
@@ -110,7 +110,7 @@ def test_the_object_with_the_older_header_is_made_again(bench: Bench) -> None:
     assert len(known.disagreeing(bench.root / "generated")) == 2
 
 
-def test_generated_headers_are_what_they_are_now(bench: Bench) -> None:
+def test_generated_headers_are_what_they_are_now(bench: UnitRun) -> None:
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
     bench.write("include/x.h", "x is 2\n")
     known = read_object_inputs(bench.root / "tree", objects)
@@ -118,7 +118,7 @@ def test_generated_headers_are_what_they_are_now(bench: Bench) -> None:
     assert len(known.disagreeing(bench.project / "include")) == 2
 
 
-def test_states_that_objects_share_are_held_once(bench: Bench) -> None:
+def test_states_that_objects_share_are_held_once(bench: UnitRun) -> None:
     """Thousands of units read the same thousands of headers."""
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
     known = read_object_inputs(bench.root / "tree", objects)

@@ -49,7 +49,7 @@ class Asking(Fake):
 
 
 @dataclass
-class Bench:
+class AotBuildRun:
     compiler: AotCompiler
     root: Path
     notes: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[AotBuildRun]:
     installer = WheelInstaller(LocalRunner(), Store(tmp_path / "store"))
     (tmp_path / "project").mkdir()
     with open_run(Budget(2, 4096), tmp_path / "cache", {}) as run:
@@ -90,7 +90,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         assert language.worker == str(WORKER)
         compiler = AotCompiler(run, Nowhere(installer), lambda _: language)
         try:
-            yield Bench(compiler, tmp_path / "project")
+            yield AotBuildRun(compiler, tmp_path / "project")
         finally:
             compiler.close()
 
@@ -110,17 +110,17 @@ def sizes(**more: int) -> dict[str, int]:
 
 
 class TestNotes:
-    def test_the_kernels_own_words(self, bench: Bench):
+    def test_the_kernels_own_words(self, bench: AotBuildRun):
         function = {"candidates": own(2), "notes": ["`k` has a `perf_model`"]}
         for _ in range(2):  # as two variants would
             bench.produce('"autotune"', function=function)
         assert bench.notes == ["kernel.k: `k` has a `perf_model`"]
 
-    def test_they_say_nothing_where_the_section_lists_candidates(self, bench: Bench):
+    def test_they_say_nothing_where_the_section_lists_candidates(self, bench: AotBuildRun):
         bench.produce(LISTED, function={"candidates": own(2), "notes": ["never mind"]})
         assert bench.notes == []
 
-    def test_images_left_out(self, bench: Bench):
+    def test_images_left_out(self, bench: AotBuildRun):
         """Said once, not for each variant."""
         for _ in range(2):
             units, _ = bench.produce(LISTED, "sm_90a", shared=sizes(float16_4=300_000))
@@ -128,7 +128,7 @@ class TestNotes:
         reason = "left out, it needs 300000 bytes of shared memory, but 232448 are available"
         assert bench.notes == [f"kernel.k: k sm_90a float16 num_stages=4: {reason}"]
 
-    def test_many_of_them(self, bench: Bench):
+    def test_many_of_them(self, bench: AotBuildRun):
         configs = ", ".join(f"{{ num_stages = {n} }}" for n in range(30, 1, -1))
         shared = {f"{d}-{n}": 300_000 for d in ("float16", "float32") for n in range(3, 31)}
         bench.produce(f"[{configs}]", shared=shared)
@@ -139,14 +139,14 @@ class TestNotes:
 class TestManyImages:
     CHOICES = "n = {{ value = 'n', choices = [{}] }}, m = {{ value = 'M', choices = [1, 2] }}"
 
-    def produced(self, bench: Bench, choices: int, **more: Any) -> list[str]:
+    def produced(self, bench: AotBuildRun, choices: int, **more: Any) -> list[str]:
         constants = self.CHOICES.format(", ".join(map(str, range(choices))))
         parameters = [*PARAMETERS, *({**BLOCK, "name": name} for name in "nm")]
         text = f"constants = {{ {constants} }}\n"
         bench.produce("[{}]", more=text, function={"parameters": parameters}, **sizes(), **more)
         return [note for note in bench.notes if "images" in note]
 
-    def test_the_longest_list_is_named_once(self, bench: Bench):
+    def test_the_longest_list_is_named_once(self, bench: AotBuildRun):
         (note,) = self.produced(bench, 63)
         assert note == (
             "kernel.k: 504 images have to be compiled, all of them for `k`, which has 63 values "
@@ -155,14 +155,14 @@ class TestManyImages:
         )
         assert self.produced(bench, 63) == [note]
 
-    def test_fewer(self, bench: Bench):
+    def test_fewer(self, bench: AotBuildRun):
         assert self.produced(bench, 50) == []
 
-    def test_tuning_wants_all(self, bench: Bench):
+    def test_tuning_wants_all(self, bench: AotBuildRun):
         assert self.produced(bench, 63, keep_all=True) == []
 
 
-def test_a_launch_without_an_image_for_one_dtype(bench: Bench):
+def test_a_launch_without_an_image_for_one_dtype(bench: AotBuildRun):
     """The other dtype has images; calls with this one would be refused."""
     huge = {f"float32_{n}": 200_000 for n in (4, 3, 2)}
     words = r"kernel\.k: no image of k sm_80 float32 num_stages=4 fits: it needs 200000 bytes"
@@ -182,12 +182,12 @@ when = "capability() {sign} 90"
 class TestOtherArchs:
     """Launches that no arch of the build is for."""
 
-    def test_an_op_without_any_image(self, bench: Bench):
+    def test_an_op_without_any_image(self, bench: AotBuildRun):
         words = r"kernel\.k: `k` has no image: none of its launches is for sm_80"
         with pytest.raises(BuildError, match=words):
             bench.produce("", launches=LAUNCH.format(sign=">="))
 
-    def test_a_launch_without_images(self, bench: Bench):
+    def test_a_launch_without_images(self, bench: AotBuildRun):
         both = LAUNCH.format(sign=">=") + LAUNCH.format(sign="<")
         for _ in range(2):
             units, _ = bench.produce("", launches=both)
@@ -198,14 +198,14 @@ class TestOtherArchs:
 class TestSmallDevices:
     """Code for sm_80 runs on 8.6 and 8.9, where a block has 101376 bytes."""
 
-    def test_the_first_that_fits_everywhere_ends_the_chain(self, bench: Bench):
+    def test_the_first_that_fits_everywhere_ends_the_chain(self, bench: AotBuildRun):
         assert stages(bench.produce(LISTED)[0]) == [4]
         assert stages(bench.produce(LISTED, shared=sizes(float32_4=110_000))[0]) == [4, 3]
         large = sizes(float32_4=110_000, float16_3=102_000)
         assert stages(bench.produce(LISTED, shared=large)[0]) == [4, 3, 2]
         assert bench.notes == []
 
-    def test_archs_with_code_of_their_own(self, bench: Bench):
+    def test_archs_with_code_of_their_own(self, bench: AotBuildRun):
         """Then nothing but 8.0 and 8.7 runs that for 8.0."""
         targets = ("sm_80", "sm_86", "sm_89", "sm_90a")
         units, _ = bench.produce(LISTED, *targets, shared=sizes(float32_4=101_000))
@@ -213,7 +213,7 @@ class TestSmallDevices:
         units, _ = bench.produce(LISTED, *targets, shared=sizes(float32_4=110_000))
         assert [stages(units, target) for target in targets] == [[4], [4, 3], [4, 3], [4]]
 
-    def test_a_warning_where_none_does(self, bench: Bench):
+    def test_a_warning_where_none_does(self, bench: AotBuildRun):
         large = {f"float32_{n}": 110_000 + n for n in (4, 3, 2)}
         units, _ = bench.produce(LISTED, shared=sizes(**large))
         assert stages(units) == [4, 3, 2]
@@ -224,7 +224,7 @@ class TestSmallDevices:
         )
         assert bench.notes == [words]
 
-    def test_conditional_ones_do_not_end_it(self, bench: Bench):
+    def test_conditional_ones_do_not_end_it(self, bench: AotBuildRun):
         configs = "[{ num_stages = 4, aligned = true }, { num_stages = 3 }, { num_stages = 2 }]"
         units, _ = bench.produce(configs, shared=sizes(float32_3=110_000))
         assert stages(units) == [4, 3, 2]
@@ -241,7 +241,7 @@ class TestKey:
     }
     MORE = 'args = { rows = "numel(x) // N" }\n'
 
-    def key(self, bench: Bench, more: str = "") -> list[str]:
+    def key(self, bench: AotBuildRun, more: str = "") -> list[str]:
         _, produced = bench.produce(
             '"autotune"', function=self.FUNCTION, more=self.MORE + more, keep_all=True
         )
@@ -249,12 +249,12 @@ class TestKey:
         (kernel,) = OpManifest.from_json(data).kernels
         return [str(one) for one in kernel.ops()[0].key]
 
-    def test_the_kernels_own(self, bench: Bench):
+    def test_the_kernels_own(self, bench: AotBuildRun):
         assert self.key(bench) == ["N", "numel(x) // N"]
         words = "in its key, which is not an integer of the call: left out"
         assert bench.notes == [f"kernel.k: `k` has `x` {words}"]
 
-    def test_constants(self, bench: Bench):
+    def test_constants(self, bench: AotBuildRun):
         """What calls decide counts; what is the same in all, or follows from dtypes, does not."""
         names = ("EVEN", "WIDE", "TYPE", "NONE", "LEFT", "HOW")
         more = [{"name": name, "constant": True, "default": name == "LEFT"} for name in names]
@@ -276,13 +276,13 @@ class TestKey:
         (note,) = bench.notes
         assert note.startswith("kernel.k: `k` has `HOW` in its key")
 
-    def test_the_ops_goes_before_it(self, bench: Bench):
+    def test_the_ops_goes_before_it(self, bench: AotBuildRun):
         assert self.key(bench, 'key = ["M"]') == ["M"]
         assert bench.notes == []
 
 
 @pytest.mark.parametrize(("computed", "default"), [(["EVEN"], False), ([], True)])
-def test_what_only_the_kernel_knows_is_in_no_expression(bench: Bench, computed, default):
+def test_what_only_the_kernel_knows_is_in_no_expression(bench: AotBuildRun, computed, default):
     """A launcher evaluates the grid, and nobody tells it what a heuristic or a default gives."""
     even = {"name": "EVEN", "constant": True, "default": default}
     function = {
@@ -299,7 +299,7 @@ def test_what_only_the_kernel_knows_is_in_no_expression(bench: Bench, computed, 
 
 
 @pytest.mark.parametrize("framework", ["torch", "torch-stable-abi", "tvm-ffi"])
-def test_what_a_launcher_is_for(bench: Bench, framework: str):
+def test_what_a_launcher_is_for(bench: AotBuildRun, framework: str):
     _, produced = bench.produce(LISTED, framework=framework, keep_all=True)
     text, python = produced.files["aot/k.cpp"].decode(), dict(produced.python())
     of_tvm_ffi = framework == "tvm-ffi"

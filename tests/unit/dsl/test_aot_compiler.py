@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
-from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
+from tests.support.fake_dsl import BOUND, FakeDslRun, Kernel, shop, unit
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,7 +27,7 @@ def bench(tmp_path):
         yield found
 
 
-def test_images_in_the_order_of_the_units(bench: Shop):
+def test_images_in_the_order_of_the_units(bench: FakeDslRun):
     units = [unit(number) for number in range(6)]
     told: list[tuple[int, int]] = []
     made = bench.compile(*units, tell=lambda done, total, _: told.append((done, total)))
@@ -53,20 +53,20 @@ def test_nothing_is_started_for_what_is_kept(tmp_path):
         assert sorted(bench.numbers()) == ["1", "2", "3"]
 
 
-def test_a_changed_source_is_compiled_again(bench: Shop):
+def test_a_changed_source_is_compiled_again(bench: FakeDslRun):
     bench.compile(unit(1))
     bench.write(more=1)
     bench.compile(unit(1))
     assert bench.numbers() == ["1", "1"]
 
 
-def test_ops_share_what_is_the_same(bench: Shop):
+def test_ops_share_what_is_the_same(bench: FakeDslRun):
     made = bench.compile(unit(1, op="a"), unit(1, op="b"), unit(2, op="b"))
     assert [one.unit.op for one in made] == ["a", "b", "b"]
     assert sorted(bench.numbers()) == ["1", "2"]
 
 
-def test_names_of_dimensions_are_of_no_account(bench: Shop):
+def test_names_of_dimensions_are_of_no_account(bench: FakeDslRun):
     """The request has the types that follow from them."""
     named = [
         replace(unit(1), scalars=((n, "int"),), args=(("n", f"size({n})"),)) for n in ("M", "N")
@@ -96,7 +96,7 @@ def test_an_entry_of_another_shape_is_compiled_again(tmp_path):
     assert bench.numbers() == ["1", "1"]
 
 
-def test_the_functions(bench: Shop):
+def test_the_functions(bench: FakeDslRun):
     function = bench.compiler.describe(Kernel(), bench.root)["k"]
     marks = {one.name: (one.is_constant, one.has_value) for one in function.parameters}
     assert marks == {
@@ -110,24 +110,24 @@ def test_the_functions(bench: Shop):
     assert (function.key, function.computed) == (("n",), ("D",))
 
 
-def test_a_source_that_is_refused(bench: Shop):
+def test_a_source_that_is_refused(bench: FakeDslRun):
     bench.write(refuse=True)
     with pytest.raises(BuildError, match=r"^kernel\.k: k\.py:3: no\n  hint: mend it"):
         bench.compiler.describe(Kernel(), bench.root)
 
 
-def test_a_source_that_is_not_there(bench: Shop):
+def test_a_source_that_is_not_there(bench: FakeDslRun):
     with pytest.raises(BuildError, match=r"kernel\.k\.src: `other\.py` cannot be read: No such"):
         bench.compiler.describe(Kernel(("other.py",)), bench.root)
 
 
-def test_a_toolchain_that_is_refused(bench: Shop):
+def test_a_toolchain_that_is_refused(bench: FakeDslRun):
     with pytest.raises(ToolchainError, match=r"kernel\.k\.toolchain pins nothing"):
         bench.compiler.describe(Kernel(toolchain=()), bench.root)
 
 
 @pytest.mark.parametrize("how", ["crash", "exit", "garbage", "other"])
-def test_one_failure_is_survived(bench: Shop, how: str):
+def test_one_failure_is_survived(bench: FakeDslRun, how: str):
     made = bench.compile(unit(1), unit(2, do=how), unit(3))
     assert len(made) == 3
     assert sorted(bench.numbers()) == ["1", "2", "2", "3"]
@@ -142,7 +142,7 @@ def test_one_failure_is_survived(bench: Shop, how: str):
         ("other", "the compiler answered a different request, 2 times"),
     ],
 )
-def test_lasting_failures_are_reported_and_the_others_made(bench: Shop, how: str, words: str):
+def test_lasting_failures_are_reported_and_the_others_made(bench: FakeDslRun, how: str, words: str):
     with pytest.raises(BuildError) as caught:
         bench.compile(unit(1), unit(2, do=how, always=True), unit(3))
     assert f"kernel.k: {words} (1 of 3 units)" in str(caught.value)
@@ -151,7 +151,7 @@ def test_lasting_failures_are_reported_and_the_others_made(bench: Shop, how: str
     assert sorted(bench.numbers()) == ["1", "2", "2", "3"]
 
 
-def test_a_fault_of_the_worker_is_told_with_its_words(bench: Shop):
+def test_a_fault_of_the_worker_is_told_with_its_words(bench: FakeDslRun):
     """Its answers end before it does; it is not ended meanwhile."""
     with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
         bench.compile(unit(1), unit(2, do="raise", always=True))
@@ -166,7 +166,7 @@ def test_a_compiler_that_does_not_come_back(tmp_path, how):
             bench.compile(unit(3, do=how, always=True))
 
 
-def test_a_worker_that_somebody_kills(bench: Shop):
+def test_a_worker_that_somebody_kills(bench: FakeDslRun):
     with ThreadPoolExecutor() as pool:
         future = pool.submit(bench.compile, unit(1, do="hang"))
         while not (started := [line for line in bench.log if line[1] == "start"]):
@@ -175,12 +175,12 @@ def test_a_worker_that_somebody_kills(bench: Shop):
         assert len(future.result(60)) == 1
 
 
-def test_prints_are_no_answers(bench: Shop):
+def test_prints_are_no_answers(bench: FakeDslRun):
     assert len(bench.compile(unit(1, do="print"), unit(2, do="print"))) == 2
     assert sorted(bench.numbers()) == ["1", "2"]
 
 
-def test_refusals_name_the_line_and_each_reason_once(bench: Shop):
+def test_refusals_name_the_line_and_each_reason_once(bench: FakeDslRun):
     refused = [unit(number, do="refuse") for number in (2, 3)]
     with pytest.raises(BuildError) as caught:
         bench.compile(unit(1), *refused)
@@ -193,7 +193,7 @@ def test_refusals_name_the_line_and_each_reason_once(bench: Shop):
     )
 
 
-def test_an_empty_image_is_refused(bench: Shop):
+def test_an_empty_image_is_refused(bench: FakeDslRun):
     with pytest.raises(BuildError, match="the compiler produced an empty image"):
         bench.compile(unit(1, empty=True))
 
@@ -209,13 +209,13 @@ def test_what_does_not_fit_is_left_out(tmp_path):
     assert sorted(bench.numbers()) == ["1", "2"]
 
 
-def test_nothing_fits(bench: Shop):
+def test_nothing_fits(bench: FakeDslRun):
     units = (unit(1), unit(2, target="sm_86", shared=110000))
     with pytest.raises(BuildError, match=r"no image of k sm_86 .* fits: it needs 110000 bytes"):
         bench.compile(*units)
 
 
-def test_variants_that_want_the_same_wait_for_each_other(bench: Shop):
+def test_variants_that_want_the_same_wait_for_each_other(bench: FakeDslRun):
     units = [unit(number, seconds=0.05) for number in range(8)]
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: bench.compile(*units), range(3)))
@@ -223,7 +223,7 @@ def test_variants_that_want_the_same_wait_for_each_other(bench: Shop):
     assert sorted(bench.numbers(), key=int) == [str(number) for number in range(8)]
 
 
-def test_no_more_than_the_jobs_of_the_run(bench: Shop):
+def test_no_more_than_the_jobs_of_the_run(bench: FakeDslRun):
     """Two variants have a token each, as they do in a build; further ones are taken per unit."""
     server = bench.run.server
     assert server is not None
@@ -250,12 +250,12 @@ def test_no_more_than_the_memory_of_the_run(tmp_path):
     assert bench.most_at_once() == 1
 
 
-def test_two_workers_work_at_once(bench: Shop):
+def test_two_workers_work_at_once(bench: FakeDslRun):
     bench.compile(*(unit(number, seconds=0.1) for number in range(8)))
     assert bench.most_at_once() == 2
 
 
-def test_the_end_of_the_run(bench: Shop):
+def test_the_end_of_the_run(bench: FakeDslRun):
     """Ctrl-C: the pipeline closes the compiler, and whoever compiles learns of it."""
     end = threading.Timer(0.5, bench.compiler.close)
     end.start()
@@ -269,7 +269,7 @@ def test_the_end_of_the_run(bench: Shop):
             os.kill(int(line[3]), signal.SIGCONT)
 
 
-def test_time_is_over(bench: Shop):
+def test_time_is_over(bench: FakeDslRun):
     bench.run.stopped.set()
     with pytest.raises(IncompleteError):
         bench.compile(unit(1))

@@ -10,7 +10,7 @@ import pytest
 from kbuild.build.unit_log import read_log
 from kbuild.dsl.worker.object_compiler import ObjectCompiler
 from kbuild.system.errors import BuildError
-from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
+from tests.support.fake_dsl import BOUND, FakeDslRun, Kernel, shop, unit
 
 SAME = {"kernel": "a" * 64}
 
@@ -21,7 +21,7 @@ def bench(tmp_path):
         yield found
 
 
-def test_one_compilation_for_each_kernel(bench: Shop):
+def test_one_compilation_for_each_kernel(bench: FakeDslRun):
     units = [unit(number, **SAME) for number in range(5)] + [unit(9, kernel="b")]
     made = bench.compile(*units)
     assert [one.unit for one in made] == units
@@ -31,7 +31,7 @@ def test_one_compilation_for_each_kernel(bench: Shop):
     assert sorted(bench.numbers()) == ["0", "1", "2", "3", "4", "9"]
 
 
-def test_constants_are_the_units_own(bench: Shop):
+def test_constants_are_the_units_own(bench: FakeDslRun):
     """What the code needs is known to whom it was compiled for."""
     one, other = bench.compile(unit(1, **SAME, shared=64), unit(2, **SAME))
     assert (one.image.constants, other.image.constants) == ({"number": 1}, {"number": 2})
@@ -39,7 +39,7 @@ def test_constants_are_the_units_own(bench: Shop):
     assert one.code == other.code
 
 
-def test_what_is_too_large_is_so_for_all(bench: Shop):
+def test_what_is_too_large_is_so_for_all(bench: FakeDslRun):
     notes: list[str] = []
     large = {**SAME, "shared": 1 << 20}
     made = bench.compile(unit(1, **large), unit(2, **large), unit(3), note=notes.append)
@@ -47,7 +47,7 @@ def test_what_is_too_large_is_so_for_all(bench: Shop):
     assert len(notes) == 2
 
 
-def test_nobody_waits_at_a_worker(bench: Shop):
+def test_nobody_waits_at_a_worker(bench: FakeDslRun):
     """While one compiles, the other worker asks for all that is left, and is told no."""
     bench.compile(*(unit(n, **SAME, seconds=1.0) for n in range(4)))
     assert len(bench.made()) == 1
@@ -66,26 +66,26 @@ def test_it_is_kept_beyond_the_run_and_the_source(tmp_path):
     assert bench.made() == ["1"]
 
 
-def test_another_target_is_another_kernel(bench: Shop):
+def test_another_target_is_another_kernel(bench: FakeDslRun):
     bench.compile(unit(1, **SAME), unit(1, target="sm_80", **SAME))
     assert bench.made() == ["1", "1"]
 
 
-def test_a_refusal_is_everybodys(bench: Shop):
+def test_a_refusal_is_everybodys(bench: FakeDslRun):
     units = [unit(number, **SAME, fail="refuse", seconds=0.2) for number in range(3)]
     with pytest.raises(BuildError, match=r"cannot compile this \(3 of 3 units\)"):
         bench.compile(*units)
     assert len(bench.made()) == 1
 
 
-def test_a_worker_that_dies_has_not_made_it(bench: Shop):
+def test_a_worker_that_dies_has_not_made_it(bench: FakeDslRun):
     units = [unit(number, **SAME, fail="crash") for number in range(3)]
     assert {one.code for one in bench.compile(*units)} == {b"code" * 8}
     assert len(bench.made()) == 2
     assert len(set(bench.made())) == 1
 
 
-def test_several_variants_at_once(bench: Shop):
+def test_several_variants_at_once(bench: FakeDslRun):
     def variant(first: int) -> set[bytes]:
         made = bench.compile(*(unit(first + n, **SAME, seconds=0.3) for n in range(3)))
         return {one.code for one in made}

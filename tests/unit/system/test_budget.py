@@ -17,7 +17,7 @@ from kbuild.build.unit.cache import DEFAULT_MEMORY, PeakHistory, memory_estimate
 from kbuild.build.unit_log import UnitRecord
 from kbuild.system.budget import available_memory, cgroup_headroom, memory_budget
 from kbuild.system.memory_governor import MemoryReservations
-from tests.support.unit_launches import Bench
+from tests.support.unit_launches import UnitRun
 
 
 def most_at_once(units: tuple[UnitRecord, ...], cost: Callable[[UnitRecord], float]) -> float:
@@ -31,7 +31,7 @@ def most_at_once(units: tuple[UnitRecord, ...], cost: Callable[[UnitRecord], flo
 
 
 def test_six_hungry_units_keep_to_the_budget(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, memory=750)
+    bench = UnitRun(tmp_path, memory=750)
     for number in range(6):
         bench.write(f"{number}.cpp", f"//! allocate 300\nunit {number}\n")
     compile_all(bench, range(6))  # weights are not known: one at a time
@@ -46,7 +46,7 @@ def test_six_hungry_units_keep_to_the_budget(tmp_path: Path) -> None:
     assert max(unit.waited for unit in bench.log.units) > 0.5
 
 
-def compile_all(bench: Bench, numbers: range) -> None:
+def compile_all(bench: UnitRun, numbers: range) -> None:
     running = [bench.start(*bench.command(f"{number}.cpp")) for number in numbers]
     for process in running:
         process.communicate(timeout=60)
@@ -54,7 +54,7 @@ def compile_all(bench: Bench, numbers: range) -> None:
 
 
 def test_a_killed_unit_is_retried_alone_and_that_is_said(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", f"//! allocate 40\n//! die-once {tmp_path}/died\n")
     said = bench.compile("a.cpp")
     assert "kbuild: the system killed the compiler of a.cpp (peak 0." in said
@@ -65,7 +65,7 @@ def test_a_killed_unit_is_retried_alone_and_that_is_said(tmp_path: Path) -> None
 
 
 def test_a_unit_that_is_killed_twice_fails(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", "//! die-once /nowhere/at/all\n//! exit 1\n")
     killer = tmp_path / "killer"
     killer.write_text("#!/bin/sh\nkill -9 $$\n")
@@ -85,14 +85,14 @@ def test_a_unit_that_is_killed_twice_fails(tmp_path: Path) -> None:
     ],
 )
 def test_drivers_tell_that_their_parts_were_killed(tmp_path: Path, words: str) -> None:
-    bench = Bench(tmp_path)
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", f"//! say {words}\n//! exit 1\n")
     assert "it was retried alone" in bench.compile("a.cpp", expect=1)
     assert bench.starts == 2
 
 
 def test_time_over_means_no_new_unit_but_hits_are_served(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", "a\n")
     bench.compile("a.cpp")
     late = replace(bench, deadline=time.time() - 1)
@@ -104,7 +104,7 @@ def test_time_over_means_no_new_unit_but_hits_are_served(tmp_path: Path) -> None
 
 
 def test_time_can_end_while_a_unit_waits_for_memory(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, memory=10)
+    bench = UnitRun(tmp_path, memory=10)
     bench.write("long.cpp", "//! sleep 2\n")
     bench.write("b.cpp", "b\n")
     first = bench.start(*bench.command("long.cpp"))

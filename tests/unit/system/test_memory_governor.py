@@ -17,7 +17,7 @@ from kbuild.system.memory_governor import (
     MemoryReservations,
     ProcessTree,
 )
-from tests.support.unit_launches import Bench, Process
+from tests.support.unit_launches import Process, UnitRun
 
 BUDGET = 650
 UNITS = range(4)
@@ -34,14 +34,14 @@ def used_at_most(processes: list[Process]) -> int:
     return most
 
 
-def all_at_once(bench: Bench, text: str) -> list[Process]:
+def all_at_once(bench: UnitRun, text: str) -> list[Process]:
     for number in UNITS:
         bench.write(f"{number}.cpp", f"{text}\nunit {number}\n")
     return [bench.start(*bench.command(f"{number}.cpp")) for number in UNITS]
 
 
 def test_units_that_outgrow_their_weights_keep_to_the_budget(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, memory=BUDGET)
+    bench = UnitRun(tmp_path, memory=BUDGET)
     for process in all_at_once(bench, "small"):
         process.communicate(timeout=30)
     (tmp_path / "run" / "units.jsonl").unlink()
@@ -119,7 +119,7 @@ def test_what_a_unit_really_holds_keeps_others_out(tmp_path: Path) -> None:
     )
 
 
-def halted(bench: Bench) -> tuple[Process, int]:
+def halted(bench: UnitRun) -> tuple[Process, int]:
     """A launcher whose compiler is halted for an older unit; and the compiler."""
     bench.write("a.cpp", "//! sleep 30\n")
     process = bench.start(*bench.command("a.cpp"))
@@ -146,7 +146,7 @@ def state_of(pid: int) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_halted_compiler_dies_with_its_launcher(tmp_path: Path, number: signal.Signals) -> None:
-    process, compiler = halted(Bench(tmp_path))
+    process, compiler = halted(UnitRun(tmp_path))
     process.send_signal(number)
     process.communicate(timeout=10)
     assert process.returncode == -number

@@ -20,7 +20,7 @@ from kbuild.build.unit.compiler import (
 )
 from kbuild.system.budget import JobServer, start_jobserver
 from kbuild.system.unit_settings import LauncherSettings
-from tests.support.unit_launches import Bench
+from tests.support.unit_launches import UnitRun
 
 ARCHS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90))
 # Notes its words, leaves a file where it was told to, and how many tokens are left meanwhile.
@@ -78,7 +78,7 @@ def test_who_takes_the_tokens(
     said: list[str],
 ) -> None:
     monkeypatch.setenv("MAKEFLAGS", server.environment["MAKEFLAGS"])
-    bench = Bench(tmp_path, memory=50000, jobs=jobs, compilers=versions)
+    bench = UnitRun(tmp_path, memory=50000, jobs=jobs, compilers=versions)
     *words, keep = launch(bench, *flags)
     assert words == said
     assert keep.startswith(str(tmp_path / "run"))
@@ -93,7 +93,7 @@ def test_without_a_jobserver_there_is_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MAKEFLAGS", raising=False)
-    bench = Bench(tmp_path, jobs=8, compilers="cuda=13.0")
+    bench = UnitRun(tmp_path, jobs=8, compilers="cuda=13.0")
     assert launch(bench)[:-1] == ["left=-"]
 
 
@@ -101,7 +101,7 @@ def test_memory_bounds_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: JobServer
 ) -> None:
     monkeypatch.setenv("MAKEFLAGS", server.environment["MAKEFLAGS"])
-    bench = Bench(tmp_path, memory=7000, jobs=8, compilers="cuda=13.0")
+    bench = UnitRun(tmp_path, memory=7000, jobs=8, compilers="cuda=13.0")
     assert launch(bench)[0] == "--threads=2"  # 3072 MiB each
 
 
@@ -113,7 +113,7 @@ def test_the_object_is_the_same_with_any_number_of_threads(
     text = "__global__ void k(float *x) { *x += 1; }\nvoid go(float *x) { k<<<1, 1>>>(x); }\n"
     objects = set()
     for jobs in (1, 3):
-        bench = Bench(tmp_path, memory=50000, jobs=jobs, compilers="nvcc=13.0", keeps=False)
+        bench = UnitRun(tmp_path, memory=50000, jobs=jobs, compilers="nvcc=13.0", keeps=False)
         bench.write("a.cu", text + "static int first = [] { return 1; }();\n")
         flags = (*ARCHS[1:], "-std=c++17", f"-Xcompiler=-ffile-prefix-map={tmp_path}=/x")
         outputs = ("-MD", "-MF", "a.d", "-o", "a.o", "-c", str(bench.project / "a.cu"))
@@ -126,7 +126,7 @@ def test_the_object_is_the_same_with_any_number_of_threads(
     assert server.drain() == 3
 
 
-def launch(bench: Bench, *flags: str) -> list[str]:
+def launch(bench: UnitRun, *flags: str) -> list[str]:
     """What the fake nvcc wrote down."""
     nvcc = bench.root / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
@@ -192,7 +192,7 @@ def test_another_cache_gets_nvcc_without_a_folder_of_its_own(tmp_path: Path) -> 
     tool = tmp_path / "sccache"
     tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
     tool.chmod(0o755)
-    bench = Bench(tmp_path, tool=str(tool))
+    bench = UnitRun(tmp_path, tool=str(tool))
     bench.write("a.cu", "")
     outputs = ("-MD", "-MF", "a.d", "-o", "a.o", "-c", str(bench.project / "a.cu"))
     process = bench.start("nvcc", *ARCHS, "--objdir-as-tempdir", *outputs, language="CUDA")

@@ -15,7 +15,7 @@ import pytest
 from kbuild.build.unit import EXIT_INPUTS_CHANGED
 from kbuild.build.unit.inputs import read_recorded_inputs
 from kbuild.system.cache import OBJECTS, Cache
-from tests.support.unit_launches import Bench
+from tests.support.unit_launches import UnitRun
 
 OLD = "x is 1\n"
 NEW = "x is 2\n"
@@ -30,8 +30,8 @@ EDITS = {
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
+def bench(tmp_path: Path) -> UnitRun:
+    bench = UnitRun(tmp_path)
     bench.write("a.cpp", '#include "x.h"\n')
     bench.write("include/x.h", OLD)
     bench.write("new.h", NEW)
@@ -40,7 +40,7 @@ def bench(tmp_path: Path) -> Bench:
     return bench
 
 
-def include(bench: Bench) -> str:
+def include(bench: UnitRun) -> str:
     return f"-I{bench.project / 'include'}"
 
 
@@ -51,12 +51,12 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def entries(bench: Bench) -> list[str]:
+def entries(bench: UnitRun) -> list[str]:
     return [entry.key for entry in Cache(bench.root / "cache", OBJECTS).entries()]
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_header_that_is_edited_meanwhile_is_compiled_again(bench: Bench, edit: str) -> None:
+def test_a_header_that_is_edited_meanwhile_is_compiled_again(bench: UnitRun, edit: str) -> None:
     bench.write("a.cpp", f'//! run {EDITS[edit]}\n#include "x.h"\n')
     time.sleep(0.02)
     bench.compile("a.cpp", include(bench))
@@ -70,7 +70,7 @@ def test_a_header_that_is_edited_meanwhile_is_compiled_again(bench: Bench, edit:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_header_that_was_known_is_compared(bench: Bench, edit: str) -> None:
+def test_a_header_that_was_known_is_compared(bench: UnitRun, edit: str) -> None:
     bench.compile("a.cpp", include(bench))
     bench.write("a.cpp", f'//! run {EDITS[edit]}\n#include "x.h"\n')
     bench.compile("a.cpp", include(bench))
@@ -78,7 +78,7 @@ def test_a_header_that_was_known_is_compared(bench: Bench, edit: str) -> None:
     assert bench.object_of("a.cpp").endswith(NEW)
 
 
-def test_what_was_put_back_was_another_file_meanwhile(bench: Bench) -> None:
+def test_what_was_put_back_was_another_file_meanwhile(bench: UnitRun) -> None:
     bench.compile("a.cpp", include(bench))
     put_back = "cp include/x.h old.h; cat new.h > include/x.h; sleep 0.02; cat old.h > include/x.h"
     once = f"test -f done || {{ touch done; {put_back}; }}"
@@ -87,7 +87,7 @@ def test_what_was_put_back_was_another_file_meanwhile(bench: Bench) -> None:
     assert bench.starts == 3
 
 
-def test_another_mode_is_no_other_content(bench: Bench) -> None:
+def test_another_mode_is_no_other_content(bench: UnitRun) -> None:
     bench.compile("a.cpp", include(bench))
     bench.write("a.cpp", '//! run chmod 600 include/x.h\n#include "x.h"\n')
     bench.compile("a.cpp", include(bench))
@@ -96,7 +96,7 @@ def test_another_mode_is_no_other_content(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("file", ["include/x.h", "a.cpp"])
-def test_a_file_that_does_not_rest_is_named(bench: Bench, file: str) -> None:
+def test_a_file_that_does_not_rest_is_named(bench: UnitRun, file: str) -> None:
     bench.write("a.cpp", f'//! run cp {file} z; cat z > {file}\n#include "x.h"\n')
     said = bench.compile("a.cpp", include(bench), expect=EXIT_INPUTS_CHANGED)
     assert said == f"kbuild: error: `{file}` changed each time that a.cpp was compiled\n"
@@ -105,21 +105,21 @@ def test_a_file_that_does_not_rest_is_named(bench: Bench, file: str) -> None:
     assert not list((bench.root / "tree").iterdir())
 
 
-def test_a_compiler_that_changes_meanwhile_is_started_again(bench: Bench) -> None:
+def test_a_compiler_that_changes_meanwhile_is_started_again(bench: UnitRun) -> None:
     once = f"test -f done || {{ touch done; echo '# newer' >> {bench.compiler}; }}"
     bench.write("a.cpp", f"//! run {once}\n")
     bench.compile("a.cpp")
     assert bench.log.units[0].changed == str(bench.compiler)
 
 
-def test_an_error_in_a_half_saved_file_is_not_the_last_word(bench: Bench) -> None:
+def test_an_error_in_a_half_saved_file_is_not_the_last_word(bench: UnitRun) -> None:
     once = "test -f done || { touch done; echo int a > a.cpp; false; }"
     bench.write("a.cpp", f"//! run {once}\n")
     bench.compile("a.cpp")
     assert bench.object_of("a.cpp").endswith("int a\n")
 
 
-def test_a_header_that_comes_in_front_is_another_one(bench: Bench) -> None:
+def test_a_header_that_comes_in_front_is_another_one(bench: UnitRun) -> None:
     bench.write("first/y.h", "")
     front = "test -f done || { touch done; cp -p new.h first/x.h; sleep 0.1; }"
     bench.write("a.cpp", f'#include "x.h"\n//! run {front}\n')
@@ -133,7 +133,7 @@ def test_a_header_that_comes_in_front_is_another_one(bench: Bench) -> None:
     assert bench.object_of("a.cpp").endswith(OLD)
 
 
-def test_a_save_while_the_unit_waits_for_memory(bench: Bench) -> None:
+def test_a_save_while_the_unit_waits_for_memory(bench: UnitRun) -> None:
     bench = replace(bench, memory=1)
     bench.write("long.cpp", "//! sleep 1\n")
     first = bench.start(*bench.command("long.cpp", tree="other"), tree="other")
@@ -152,7 +152,7 @@ def test_a_save_while_the_unit_waits_for_memory(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who waits for a lock")
-def test_a_save_while_the_unit_waits_for_another(bench: Bench) -> None:
+def test_a_save_while_the_unit_waits_for_another(bench: UnitRun) -> None:
     bench.compile("a.cpp", include(bench))
     (lock,) = (bench.root / "cache/locks").glob("*/*")
     bench.write("include/x.h", NEW)
@@ -174,7 +174,7 @@ def waiting_for_locks() -> str:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_beside_an_object_lies_what_it_was_made_from(bench: Bench, *, keeps: bool) -> None:
+def test_beside_an_object_lies_what_it_was_made_from(bench: UnitRun, *, keeps: bool) -> None:
     bench = replace(bench, keeps=keeps)
     header = bench.project / "include/x.h"
     for _ in range(2):
