@@ -41,12 +41,12 @@ class ConstantWriter:
     """Paths that no call may take."""
     bounds: Mapping[str, tuple[int, int]]
     arguments: Sequence[str]
-    """Of the op; a candidate has no constant of such a name."""
+    """Names of the op's arguments; a candidate cannot set a constant with such a name."""
     tensors: Sequence[str]
     """Arguments of the op that are tensors."""
 
     def constants(self, step: Step) -> tuple[dict[str, Any], Any, dict[str, str]]:
-        """What is the same for all candidates, the candidates, and what becomes an argument.
+        """Split a launch's constants: the fixed ones, the candidates, those that become arguments.
 
         A constant with more values than images can be compiled for is an argument in its place.
         """
@@ -112,7 +112,7 @@ class ConstantWriter:
         return coded
 
     def _combinations(self, constants: Mapping[str, Any]) -> int:
-        """How many values the constants of a launch have together."""
+        """Number of combinations of values that the constants of a launch can have."""
         chosen = [
             value for value in constants.values() if isinstance(value, dict) and "choices" in value
         ]
@@ -299,7 +299,7 @@ def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
 
 
 def _plain_choices(value: Any) -> int:
-    """How many values a constant has, if it need not be one: block sizes are powers of two."""
+    """Number of values of a constant that can become an argument; 0 for a block size."""
     choices = value.get("choices", ()) if isinstance(value, dict) else ()
     is_block = all(choice & (choice - 1) == 0 for choice in choices)
     return 0 if is_block else len(choices)

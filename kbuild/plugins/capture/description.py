@@ -1,4 +1,4 @@
-"""What `build.toml` says of a captured function, and the file that describes what was found."""
+"""The table that declares a captured function, and the file that describes it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Declaration:
 
     @property
     def digest(self) -> str:
-        """Of all of it: another declaration needs another capture."""
+        """Digest of the declaration: a changed declaration requires a new capture."""
         text = json.dumps(vars(self), sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -37,7 +37,7 @@ EVALUATION = {
 
 
 def truth(condition: str, values: Mapping[str, int | float]) -> bool:
-    """Whether a condition holds.
+    """True if a condition holds.
 
     Args:
         condition: as `Symbols.guards` gives it.

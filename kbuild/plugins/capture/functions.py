@@ -46,7 +46,7 @@ class FunctionReader:
     bounds: Mapping[str, tuple[int, int]]
     defaults: Mapping[str, str] = field(default_factory=dict)
     batch: int = 2
-    """How many dimensions `...` stood for in the runs."""
+    """Number of dimensions that `...` stood for in the runs."""
     extra_sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
 
@@ -108,7 +108,7 @@ class FunctionReader:
         return [SplitRun(known, trace, tuple(parameters), names) for known, trace in runs]
 
     def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
-        """What the function returns, in Python.
+        """The Python expression that the function returns, with placeholders for its tensors.
 
         Raises:
             CaptureError: that depends on the path.
@@ -381,7 +381,7 @@ class FunctionReader:
 
 
 def _is_asked_forward(name: str) -> bool:
-    """Whether a decision is about the process, in the forward pass."""
+    """True if a decision of the forward pass is about the process, not about an argument."""
     return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
 
 

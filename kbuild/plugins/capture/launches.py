@@ -31,29 +31,29 @@ _FORM = "launch_form"
 
 @dataclass(frozen=True, order=True)
 class Assumptions:
-    """What held for the integers of a call."""
+    """Facts about the integers of a call that an image may assume."""
 
     divisible: tuple[str, ...] = ()
-    """Those that were divisible by 16."""
+    """Integer parameters that were divisible by 16."""
     ones: tuple[str, ...] = ()
-    """Those that were 1."""
+    """Integer parameters that were 1."""
 
     @property
     def facts(self) -> frozenset[tuple[str, str]]:
-        """Each by itself."""
+        """The facts as (kind, parameter) pairs, to compare sets of assumptions."""
         return frozenset(
             {("divisible", n) for n in self.divisible} | {("ones", n) for n in self.ones}
         )
 
     def common(self, other: Assumptions) -> Assumptions:
-        """What both say."""
+        """The assumptions that both have."""
         divisible = tuple(name for name in self.divisible if name in other.divisible)
         return Assumptions(divisible, tuple(name for name in self.ones if name in other.ones))
 
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """What one launch of a kernel function is compiled for."""
+    """Types, constants and options that one launch of a kernel function is compiled for."""
 
     arguments: Mapping[str, Any]
     """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`, which
@@ -63,7 +63,7 @@ class CapturedLaunch:
     `{choices = [...]}`, which means a launch with each."""
     options: Mapping[str, Any]
     assumptions: frozenset[Assumptions] = frozenset()
-    """What held in calls: images may assume it."""
+    """Assumptions of the calls that were seen; an image may rely on them."""
 
     @property
     def key(self) -> str:
@@ -111,7 +111,7 @@ class CapturedFunction:
     name: str
     launches: tuple[CapturedLaunch, ...]
     digest: str = ""
-    """Of the function and of what it calls; see `function_digest`."""
+    """Digest of the function and of the code that it calls; see `function_digest`."""
     tuned: tuple[Mapping[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
@@ -181,7 +181,7 @@ def captured_file(kernel: str) -> str:
 
 
 def wrapper_kernel(kernel: str, name: str) -> str:
-    """What the kernel with the ops of a captured function is called."""
+    """Name of the kernel that holds the ops of a captured function."""
     return f"{kernel}_{name}"
 
 
@@ -315,7 +315,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
 
 
 def _is_candidate_value(value: Any) -> bool:
-    """Whether a candidate may set a constant to it; all others are fixed for an op."""
+    """True if a candidate may set a constant to the value; an op fixes the other kinds."""
     return not isinstance(value, Mapping) or "string" in value
 
 
@@ -362,7 +362,7 @@ class _OpWriter:
         return {**head, "launch": [{**shared, **launch} for launch in launches]}
 
     def _launches(self, args: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """What differs between the launches; the first whose condition holds is the one."""
+        """Variants of the launch with their conditions; the first that holds is launched."""
         before: list[str] = []
         for assumed in self._assumed():
             forms = [at for at, launch in enumerate(self.launches) if assumed in launch.assumptions]

@@ -56,7 +56,7 @@ def recorded(value: Mapping[str, Any]) -> TensorLayout:
 
 
 class _Names(dict[str, Any]):
-    """What expressions of an op name; tensors stand for themselves in `size(x, 0)`."""
+    """Names in an op's expressions; one without a value is a tensor, as in `size(x, 0)`."""
 
     def __missing__(self, name: str) -> str:
         return name
@@ -108,7 +108,7 @@ class OpCall:
         return ""
 
     def holds(self, condition: str) -> bool:
-        """Whether a condition of the op holds."""
+        """True if a condition of the op holds; False if it divides by zero."""
         try:
             return bool(self.value(condition))
         except ZeroDivisionError:

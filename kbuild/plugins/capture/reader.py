@@ -52,7 +52,7 @@ KEY = "capture"
 
 @dataclass(frozen=True)
 class CaptureReading(PluginReading):
-    """What `capture` says in all kernels of a project."""
+    """The `capture` tables of all kernels of a project, parsed."""
 
     tree: SourceTree = field(kw_only=True)
     declarations: Mapping[str, tuple[Declaration, ...]] = field(kw_only=True)

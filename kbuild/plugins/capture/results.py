@@ -31,7 +31,8 @@ class OpResults:
     """Paths that no call may take."""
     arguments: Collection[str]
     writes: bool = False
-    """Whether the op writes to an argument: `torch.compile` takes no result that may be None."""
+    """True if the op writes to an argument: `torch.compile` then accepts no result that may be
+    None."""
     names: dict[str, str] = field(default_factory=dict)
     """Buffer -> result."""
     shapes: dict[str, list[str]] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class OpResults:
         return list(dict.fromkeys((*self.names.values(), *self.copies)))
 
     def tensor_name(self, root: str) -> str:
-        """What the memory of a buffer is called."""
+        """Name of the tensor that holds a buffer's memory."""
         name = self.names.get(root, root)
         return f"{name}_memory" if f"{name}_memory" in self.shapes else name
 
@@ -161,7 +162,7 @@ class OpResults:
         return shape
 
     def _is_all(self, value: Mapping[str, Any], buffer: Buffer) -> bool:
-        """Whether a value is all of a buffer, and has no strides to speak of."""
+        """True if a value covers a whole buffer in the layout that the op gives it."""
         if value["offset"] != "0":
             return False
         if list(value["sizes"]) == list(buffer.sizes):
@@ -241,6 +242,6 @@ def origin_of(
 
 
 def _is_as_given(value: Mapping[str, Any], name: str) -> bool:
-    """Whether the strides of a value are those of an argument."""
+    """True if a value has the strides of an argument, or is contiguous."""
     own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
     return [*value["strides"]] == own or is_contiguous(value)

@@ -37,7 +37,7 @@ from kbuild.plugins.capture.values import (
 
 _DIVISOR = 16
 _LARGEST = 2**31 - 1
-"""Of a size without a bound."""
+"""Upper bound of a size that has none in `sizes`."""
 
 
 @dataclass

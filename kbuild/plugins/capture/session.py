@@ -45,9 +45,9 @@ _PACKAGE = Path(__file__).resolve().parents[3]
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600
-"""How long a function may take."""
+"""Seconds after which the capture of one function is aborted."""
 _BATCHES = (2, 1, 3)
-"""How many dimensions `...` stands for; the ops of all must be the same."""
+"""Numbers of dimensions that `...` is tried with; the ops of all must be the same."""
 
 
 def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
@@ -233,7 +233,7 @@ def _answer(
     *,
     listen: LineListener | None,
 ) -> Mapping[str, Any]:
-    """What the worker says."""
+    """Run the worker and return its answer."""
     command = (sys.executable, "-m", "kbuild.plugins.capture.worker.request")
     with temporary_folder("capture") as folder:
         file = folder / "answer.json"

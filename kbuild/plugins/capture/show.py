@@ -1,4 +1,4 @@
-"""What was captured, for a terminal."""
+"""Text of a capture's result for `kbuild capture --show`."""
 
 from __future__ import annotations
 

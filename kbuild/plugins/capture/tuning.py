@@ -13,10 +13,10 @@ from kbuild.plugins.capture.programs import CapturedArgument, Step
 from kbuild.plugins.capture.values import BATCH, ROWS
 
 _MOST_ELEMENTS = 1 << 26
-"""Of the largest tensor of a call."""
+"""Upper bound on the elements of the largest tensor of a call."""
 _DOTS = "..."
 _LARGEST = 1 << 12
-"""Of a size, where `sizes` allows more; twice that where keys name at most two sizes."""
+"""Upper bound of a size where `sizes` allows more; doubled if keys name at most two sizes."""
 _FEW = 2
 _SMALLEST = 16
 _POINTS = {1: 6, 2: 4, 3: 3}

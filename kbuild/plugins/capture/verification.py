@@ -48,7 +48,7 @@ class Comparison:
         self.buffers = {buffer["name"]: buffer for buffer in self.trace["buffers"]}
 
     def _is_copy(self, step: Mapping[str, Any]) -> bool:
-        """Whether a step of the function is `contiguous`, which is then known."""
+        """True if a step of the function is `contiguous`; it is then remembered as a copy."""
         if step.get("aten") != "contiguous":
             return False
         self.copies[step["results"][0]] = recorded(step["arguments"][0])
@@ -97,7 +97,7 @@ class Comparison:
         return None
 
     def _copied(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any] | None) -> bool:
-        """Whether a step is a copy that only the op makes: `contiguous`, or `x.to` of its dtype."""
+        """True if a step is a copy that only the op makes: `contiguous`, or `x.to(x.dtype)`."""
         name = step.get("aten")
         if name not in _COPIES:
             return False
@@ -142,7 +142,7 @@ class Comparison:
         return 0 in own.sizes or self._origin(given) == self._origin(own)
 
     def _compare_memory(self, call: OpCall, name: str, buffer: Mapping[str, Any]) -> None:
-        """What an op allocates has room for what the function allocates, and the same values."""
+        """Check that the op's buffer has the room, the dtype and the fill of the function's."""
         own = recorded({**buffer, "tensor": buffer["name"]})
         span = 1 + sum((n - 1) * s for n, s in zip(own.sizes, own.strides, strict=True))
         span = 0 if 0 in own.sizes else span
@@ -195,7 +195,7 @@ class Comparison:
                 call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
-        """Whether a value of an op is that of the function."""
+        """True if a value of an op equals that of the function."""
         if own is None:
             return given == "None" or (given in call.tensors and call.tensors[given] is None)
         if "tensor" in own:
@@ -270,7 +270,7 @@ class Comparison:
                 raise DifferenceError(f"returns {shown} as `{label}`, not {tensor_text(own)}")
 
     def _is_result(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
-        """Whether a result is that of the function; a copy of it is one as well."""
+        """True if a result of the op is that of the function, or a copy of it."""
         source = self.copies.get(given.root, given)
         same = given.sizes == own.sizes and given.dtype == own.dtype
         return same and (self._is_layout(call, source, own) or self._is_layout(call, given, own))

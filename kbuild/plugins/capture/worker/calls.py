@@ -215,7 +215,7 @@ def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
 
 
 def _begins(name: str, modules: tuple[str, ...]) -> bool:
-    """Whether a function belongs to a module, or to one below it."""
+    """True if a function belongs to one of the modules, or to one below them."""
     return name.startswith(tuple(f"{module}." for module in modules))
 
 

@@ -16,7 +16,7 @@ from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.symbols import Symbols
 
 _OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-"""What a candidate sets that is no constant of the kernel."""
+"""Keys of a candidate that are launch options, not constants of the kernel."""
 
 
 class LaunchValues(dict[str, Any]):
@@ -27,7 +27,8 @@ class LaunchValues(dict[str, Any]):
     ) -> None:
         super().__init__(values)
         self.varied = dict(varied or {})
-        """What candidates set and is no symbol -> the kernel, and where it is launched."""
+        """Name that candidates set and that is no symbol -> the kernel, and the place of its
+        launch."""
 
     def __getitem__(self, name: str) -> Any:
         self._require_known(name)
@@ -46,7 +47,7 @@ class LaunchValues(dict[str, Any]):
 
 
 class OwnCandidates:
-    """What decorators of one launch add to its values."""
+    """Values that the decorators of one launch add to its arguments."""
 
     def __init__(self, symbols: Symbols, values: LaunchValues, place: str) -> None:
         self._symbols, self._values, self._place = symbols, values, place
@@ -55,7 +56,7 @@ class OwnCandidates:
         """Constants that candidates set."""
 
     def add(self, chain: Sequence[Any], args: Sequence[Any]) -> None:
-        """Add what a kernel's decorators decide, the outermost first.
+        """Add the values that a kernel's decorators set, the outermost decorator first.
 
         Raises:
             CaptureError: a constant of candidates has the name of a size.

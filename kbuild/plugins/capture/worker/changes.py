@@ -18,7 +18,7 @@ _Scope = (*_Function, ast.ClassDef)
 
 @dataclass
 class Changes:
-    """What functions of one module change; names are the module's, dotted where they are parts."""
+    """State that the functions of one module change; names of attributes are dotted."""
 
     rebound: dict[str, int] = field(default_factory=dict)
     """Global that a function assigns -> the line."""
@@ -33,7 +33,7 @@ class Changes:
 
 
 def changes_of(tree: ast.Module) -> Changes:
-    """What a module's functions change."""
+    """Collect the state that a module's functions change."""
     changes = Changes()
     others: set[str] = set()
     for owner, function in _functions(tree):
@@ -92,7 +92,7 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _written(node: ast.AST) -> Iterator[tuple[str, int, list[ast.expr]]]:
-    """What a node writes to: a dotted name, its line (negative: changed in place), the values."""
+    """Targets that a node writes to: dotted name, line (negative: changed in place), values."""
     targets: list[ast.expr] = []
     values: list[ast.expr] = []
     if isinstance(node, ast.Assign):

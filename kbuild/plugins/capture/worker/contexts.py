@@ -1,4 +1,4 @@
-"""What an `autograd.Function` is given in a run."""
+"""The `ctx` argument of an `autograd.Function` in a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Context:
-    """What an `autograd.Function` gets as `ctx`."""
+    """The `ctx` argument of `forward` and `backward` of an `autograd.Function`."""
 
     def __init__(self, needs: Sequence[Any]) -> None:
         self.needs_input_grad = needs
@@ -32,7 +32,7 @@ class Context:
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether absent gradients become zeros."""
+        """Set whether absent gradients become zeros."""
         self.materialize_grads = value
 
 

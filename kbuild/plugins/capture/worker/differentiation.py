@@ -61,7 +61,7 @@ def differentiable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_argument(tensor: torch.Tensor) -> bool:
-    """Whether the gradient of a tensor is that of an argument, which it is or is a view of."""
+    """True if the tensor is an argument or a view of one, so that they share the gradient."""
     node = tensor.grad_fn
     while node is not None and not _is_python(node) and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
@@ -69,7 +69,7 @@ def is_argument(tensor: torch.Tensor) -> bool:
 
 
 def defines_functions() -> bool:
-    """Whether modules other than Torch's have an `autograd.Function`."""
+    """True if a module other than Torch's defines an `autograd.Function`."""
     known = list(torch.autograd.Function.__subclasses__())
     for kind in known:
         known += kind.__subclasses__()
@@ -122,13 +122,15 @@ def gradients(
 def _passed_on(
     node: Any, given: Mapping[int, torch.Tensor]
 ) -> Iterator[tuple[tuple[Any, int], torch.Tensor]]:
-    """What a node of the graph gives to those that follow."""
+    """Edges from a node of the graph to the next nodes, each with the gradient passed along it."""
     values = [given.get(at) for at in range(len(_metadata(node)))]
     if not _is_python(node):
         results = node(*values)
         results = results if isinstance(results, tuple) else (results,)
         pairs = zip(node.next_functions, results, strict=True)
     else:
+        # Torch fills absent gradients with zeros before it calls `backward`, unless `ctx` says not
+        # to.
         if not getattr(node, "keeps_absent_gradients", False):
             values = [
                 torch.zeros(tuple(m.shape), dtype=m.dtype, device="cuda")

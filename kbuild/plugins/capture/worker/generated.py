@@ -11,7 +11,7 @@ from triton.runtime import driver
 _PROPERTIES = {
     "max_shared_mem": 3 << 15, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
 }  # fmt: skip
-"""What generators derive defaults from; three pipeline stages of it."""
+"""Device properties that generators derive defaults from; made up, and the same for every GPU."""
 
 
 class GeneratorDriver:

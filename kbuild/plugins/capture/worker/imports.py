@@ -119,7 +119,7 @@ class ImportDevice(devices.TargetDevice):
         raise error
 
     def answers_to(self, file: str) -> bool:
-        """Whether code asks for the author: also a library does that the author's modules import.
+        """True if code asks for the author: the author's files, or a library that they import.
 
         Torch and Triton ask for themselves, and so does a DSL that writes kernels.
         """
@@ -241,7 +241,7 @@ def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
 
 
 def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced while modules are imported: an object, a name, and the value."""
+    """Replacements while modules are imported: an object, a name, and the value."""
     for path, question in devices.QUESTIONS.items():
         yield _standing(own, path, question)
     for name in _UNKNOWN:

@@ -95,7 +95,7 @@ def _add_value(
 
 
 def _name_of(launched: Any, kernel: Any, place: str) -> str:
-    """What the kernel's module calls it with its decorators.
+    """Name of the kernel, with its decorators, in its module.
 
     Raises:
         CaptureError: the module has no such name, so that no build finds the kernel.

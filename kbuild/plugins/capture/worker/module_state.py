@@ -30,13 +30,13 @@ _REMEDY = "make it an argument of the function, or a constant"
 
 @dataclass
 class ModuleState:
-    """What programs can change in the author's modules."""
+    """State of the author's modules that calls can change, and that no run may rely on."""
 
     modules: Sequence[ModuleType]
     removed: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Namespace and name that are taken away in runs -> why."""
+    """Namespace and name that runs do not find -> why."""
     remembered: list[tuple[ModuleType, str, str]] = field(default_factory=list)
-    """Module, name, and the line that fills it."""
+    """Module, name of a global that caches a value, and the line that fills it."""
 
     def __post_init__(self) -> None:
         self._namespaces: dict[int, dict[str, Any]] = {}
@@ -99,7 +99,7 @@ class ModuleState:
                         self._remove_attribute(value, attribute, why)
 
     def _is_own(self, value: Any) -> bool:
-        """Whether a value is an object, a class or a function of the author's."""
+        """True if a value is an object, a class or a function of the author's."""
         kinds = value.__mro__ if isinstance(value, type) else (type(value),)
         own = {module.__name__ for module in self.modules}
         is_plain = isinstance(value, (SimpleNamespace, FunctionType))
@@ -221,7 +221,7 @@ class ModuleState:
 
 
 def _value(module: ModuleType, name: str) -> tuple[Any, bool]:
-    """What a dotted name of a module is, and whether it is nothing."""
+    """Value of a dotted name in a module, and True if there is none."""
     value: Any = module
     for part in name.split("."):
         if part not in getattr(value, "__dict__", {}):

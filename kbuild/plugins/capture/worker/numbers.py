@@ -16,7 +16,7 @@ from kbuild.plugins.capture.worker.symbols import log2
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 _FOLDER = str(Path(__file__).parent)
-"""Of what stands in the place of the author's functions."""
+"""Folder of the functions that replace those the author calls."""
 _FOLLOWED = {"ceil", "copysign", "fabs", "floor", "fsum", "log2", "prod", "sqrt", "trunc"}
 _WAY_ROUND = (
     "compute with `+`, `-`, `*`, `//`, `%`, `math.ceil`, `math.sqrt`, `triton.cdiv` or "

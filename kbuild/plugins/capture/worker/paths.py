@@ -39,13 +39,13 @@ Values = Mapping[str, int | float]
 
 @dataclass
 class Paths:
-    """What was found."""
+    """Result of a search for all paths of a function."""
 
     traces: list[Trace] = field(default_factory=list)
     unreachable: list[list[str]] = field(default_factory=list)
     """Prefixes of conditions whose end no call within the bounds meets, as far as was tried."""
     unproven: list[list[str]] = field(default_factory=list)
-    """Those where not all values were tried."""
+    """Prefixes of conditions that no tried call meets, where not all values were tried."""
     dropped: int = 0
     """Paths that were not followed because there were too many."""
 
@@ -147,7 +147,7 @@ class _Branch:
 
 
 def _is_one_of_many(guard: str, negated: str) -> bool:
-    """Whether a run decides on a single value where another one decided on another value."""
+    """True if both conditions compare the same number, with different single values."""
     return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
 
 
@@ -215,7 +215,7 @@ class Search:
         return None
 
     def _broken(self, conditions: Sequence[str], values: Values) -> int:
-        """How many conditions do not hold."""
+        """Number of conditions that do not hold."""
         return sum(not self._holds([condition], values) for condition in conditions)
 
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
@@ -271,7 +271,7 @@ def _floats(numbers: Sequence[int | float]) -> Iterator[float]:
 
 
 def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
-    """What a name would have to be where a condition compares it alone with an expression."""
+    """Values of a name at which the last condition, a comparison with it, changes its outcome."""
     for node in ast.walk(ast.parse(conditions[-1], mode="eval")):
         if isinstance(node, ast.Compare):
             for side, other in (

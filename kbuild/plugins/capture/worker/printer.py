@@ -35,7 +35,7 @@ _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 _COMPARISON = 0
 _TWO = sympy.Integer(2)
 _LARGEST_DENOMINATOR = 1 << 10
-"""Of a float that is a factor of a size: 0.5, and not 0.1."""
+"""Largest denominator of a float that is a factor of a size: allows 0.5, not 0.1."""
 _MOST_FACTORS = 8
 """Powers are written as products of so many factors."""
 
@@ -228,7 +228,7 @@ class Printer:
         return "({} if {} else {})".format(*written), _ATOM
 
     def _piecewise(self, expression: Any) -> tuple[str, int]:
-        """What `torch.sym_ite` makes."""
+        """Text of the expression that `torch.sym_ite` creates."""
         (yes, condition), *others = expression.args
         if len(others) != 1 or others[0][1] != sympy.true:
             raise UnprintableError(expression, self._texts)

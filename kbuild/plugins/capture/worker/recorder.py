@@ -66,12 +66,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self.settings: Settings
-        """Answers what the author asks of the process."""
+        """Answers the questions about the process that the author's code asks."""
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
         self.keeps_strides = False
-        """Whether `empty_like` follows the strides of a call, or needs a contiguous tensor."""
+        """True if `empty_like` follows the strides of a call; else it needs a contiguous tensor."""
         self._like: dict[str, str] = {}
         """Tensor of `empty_like` -> the one whose strides it follows."""
         self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return name if is_one and not is_made and not name.startswith("grad_") else ""
 
     def is_allocated(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is memory that the run allocated, and no operator's result."""
+        """True if a tensor is memory that the run allocated, not the result of an operator."""
         name = self._roots.get(_storage(tensor), "")
         buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
         return name in buffers and not buffers[name].get("produced")
@@ -194,7 +194,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     # layouts
 
     def is_free(self, tensor: Any) -> bool:
-        """Whether a tensor has the strides of a call, which are symbols."""
+        """True if a tensor's strides are symbols, whose values each call decides."""
         if not isinstance(tensor, torch.Tensor):
             return False
         return any("stride(" in self.symbols.text_of(stride) for stride in tensor.stride())
@@ -247,7 +247,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         })  # fmt: skip
 
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
+        """True if a tensor is contiguous in every call; Torch may write a stride as `max(N, 1)`."""
         text = self.symbols.text_of
         expected = contiguous_strides(tensor.shape)
         usual = usual_strides(tensor.shape)
@@ -304,7 +304,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return hash(int(number)) if is_author else int(_HASH(number))
 
     def is_author(self, file: str) -> bool:
-        """Whether a file of code is one of the author's."""
+        """True if a file of code is one of the author's."""
         for folder in self._files:
             if file.startswith(f"{folder}/"):
                 return "/site-packages/" not in file[len(folder) :]
@@ -376,7 +376,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _follows_strides(
         self, operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether an operator allocates a tensor with strides in the order of those of another."""
+        """True if an operator allocates a tensor whose strides have the order of another tensor's."""
         is_known = self.keeps_strides and operator in {*ALLOCATIONS, *FILLS}
         is_known = is_known and operator.endswith("_like") and self.is_free(args[0])
         return is_known and kwargs.get("memory_format") in (None, torch.preserve_format)
@@ -403,7 +403,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return broadcast(args, self.symbols.text_of)
 
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
-        """Whether sizes, strides and the offset say all of what an operator returns."""
+        """True if an operator's result is a view fully described by sizes, strides and offset."""
         known = all(_storage(tensor) in self._roots for tensor in tensors)
         if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
@@ -476,5 +476,5 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
-    """What tells memory apart; a view of another dtype is a tensor of its own."""
+    """Identity of a tensor's memory; a view of another dtype counts as a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001

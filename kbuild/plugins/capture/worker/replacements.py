@@ -1,4 +1,4 @@
-"""What stands in place of Triton, of the GPU and of Python's numbers while a wrapper runs."""
+"""Replacements for Triton, the GPU and Python's numbers while a wrapper runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """What launches kernels, and what calls ops that are made of functions."""
+    """Replacements for calls that launch kernels, or that call ops made of Python functions."""
 
     def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
         return partial(run, kernel, grid=grid)
@@ -190,7 +190,7 @@ def _device_answers(
 
 
 class _DriverTarget:
-    """What Triton's driver compiles for."""
+    """The target that Triton's driver reports."""
 
     warp_size = 32
 

@@ -80,7 +80,7 @@ class DrawnNumbers(Numbers):
 
 
 def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are those of a contiguous tensor, but for sizes of 1."""
+    """True if the strides are those of a contiguous tensor; strides of sizes of 1 do not count."""
     pairs = zip(sizes, strides, contiguous_strides(sizes), strict=True)
     return 0 in sizes or all(size == 1 or own == dense for size, own, dense in pairs)
 

@@ -40,7 +40,7 @@ _AUTOCAST = str(autocast_mode.__file__)
 
 
 class Settings:
-    """What the author asks, and what contexts of the author's have decided."""
+    """Answers to the author's questions about the process, and values that the author's contexts set."""
 
     def __init__(self, is_author: Callable[[str], bool], decide: Callable[..., bool]) -> None:
         self._is_author, self._decide = is_author, decide
@@ -114,7 +114,7 @@ class Settings:
     # who asks
 
     def is_asked(self, frame: FrameType | None) -> bool:
-        """Whether an author asks, maybe through functions of Torch."""
+        """True if the author's code asks, directly or through functions of Torch."""
         if self._is_paused or (frame is not None and frame.f_code.co_filename == _GRADIENTS):
             return False
         while frame is not None:
@@ -204,7 +204,7 @@ class Settings:
 
 
 def _is_in_forward() -> bool:
-    """Whether `forward` of an `autograd.Function` runs, which Torch calls without gradients."""
+    """True if `forward` of an `autograd.Function` runs, which Torch calls without gradients."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     apply = torch.autograd.Function.apply.__func__.__code__
     while frame is not None and not is_caller(frame.f_code):
@@ -215,7 +215,7 @@ def _is_in_forward() -> bool:
 
 
 def is_caller(code: CodeType) -> bool:
-    """Whether code calls the author's function."""
+    """True if the code is kbuild's call of the author's function."""
     return (code.co_filename, code.co_name) in _CALLERS
 
 

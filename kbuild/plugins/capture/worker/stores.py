@@ -111,7 +111,7 @@ class _Flow(ast.NodeVisitor):
             self.visit(statement)
 
     def _join(self, names: Mapping[str, set[str]]) -> None:
-        """What holds after either of two branches."""
+        """Join the origins of names after either of two branches."""
         for name, origins in names.items():
             self.names[name] = self.names.get(name, set()) | origins
 
@@ -167,7 +167,7 @@ class _Flow(ast.NodeVisitor):
                 yield arguments[name]
 
     def _is_value(self, owner: ast.expr) -> bool:
-        """Whether it is a descriptor, as in `descriptor.store(...)`, and no module: `tl.store`."""
+        """True if the owner is a value, as in `descriptor.store(...)`, not a module as in `tl.store`."""
         while isinstance(owner, ast.Attribute):
             owner = owner.value
         if not isinstance(owner, ast.Name) or owner.id in self.names:

@@ -155,7 +155,7 @@ class Symbols:
         return repr(value)
 
     def text_of_extent(self, tensor: torch.Tensor) -> str:
-        """How many elements lie from the first to the last one of a tensor, both included."""
+        """Number of elements from the first to the last one of a tensor, both included."""
         extent, count = (
             number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
             for number in (extent_of(tensor.shape, tensor.stride()), tensor.numel())

@@ -84,7 +84,7 @@ def traced(
 
 
 def _may_have_gradients(call: WrapperCall, trace: Trace) -> bool:
-    """Whether it is worth a run to see if Torch differentiates a result of a function.
+    """True if a second run is needed to see if Torch differentiates a result of the function.
 
     It differentiates nothing where kernels alone write to new memory.
     """
@@ -172,7 +172,7 @@ def _followed(
 
 
 def _is_raised_by(error: BaseException, files: Sequence[Path]) -> bool:
-    """Whether a `raise` or an `assert` of the author's is where an error comes from."""
+    """True if an error comes from a `raise` or an `assert` in the author's files."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     statement = (last.line or "").split("(")[0].split()[:1]
     earlier = error.__cause__ or error.__context__
@@ -207,7 +207,7 @@ def _require_same_error(call: WrapperCall, trace: Trace, error: Exception) -> No
 
 
 def is_autograd(author: Any) -> bool:
-    """Whether what is captured is an `autograd.Function`."""
+    """True if the captured object is an `autograd.Function`."""
     return isinstance(author, type) and issubclass(author, torch.autograd.Function)
 
 
@@ -322,7 +322,7 @@ def _apart(listed: Sequence[Any], recorder: Recorder, among: Collection[int]) ->
 
 
 def _is_argument(result: torch.Tensor, values: Mapping[str, Any], recorder: Recorder) -> bool:
-    """Whether a result is an argument, which Python returns with the gradient that it has."""
+    """True if a result is an argument, which Python returns with the gradient that it has."""
     described = recorder.value(result)
     if not isinstance(values.get(described["tensor"]), torch.Tensor):
         return False
