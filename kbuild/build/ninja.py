@@ -80,9 +80,9 @@ class NinjaOutput:
     done: int = 0
     total: int = 0
     command: str = ""
-    """Of the first failing edge."""
+    """Command of the first failing edge."""
     errors: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """What the first failing edge printed."""
+    """Output of the first failing edge."""
     unit: str = ""
     code: int = 0
     """Exit status of the first failing edge."""

@@ -183,7 +183,7 @@ class VariantRow:
     size: int
     """Bytes of the variant directory."""
     code: tuple[DeviceCodeSummary, ...] = ()
-    """What its libraries hold for every GPU, as the check `archs` reads it."""
+    """Device code for each GPU in its libraries, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)

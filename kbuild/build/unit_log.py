@@ -66,7 +66,7 @@ class UnitRecord:
     worker: str = ""
     """The machine that made it: the unit is then in the log a second time, from the cache."""
     killed: str = ""
-    """What happened when the system killed the compiler; else empty."""
+    """Reason why the system killed the compiler; empty if it did not."""
 
     @property
     def seconds(self) -> float:

@@ -45,7 +45,8 @@ class ProbeQuestion:
     arguments: tuple[str | Path, ...]
     """Paths stand for what they lead to."""
     general: tuple[str, ...] = ()
-    """What decides when no byte does: for answers that many kernels share."""
+    """Arguments that alone decide the answer where the probe reads no file: many kernels share it.
+    """
     cache: Path | None = None
     """kbuild's cache folder."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FOLDER = ".kbuild"
 _MOST_PATHS = 20_000
 _SECONDS = 3600.0
-"""How long a record holds: a build forgets after a time that Nix does not work here."""
+"""Seconds for which a record is valid: a build forgets after a time that Nix does not work here."""
 _OF_SESSIONS = (
     "_", "SHLVL", "PWD", "OLDPWD", "WINDOWID", "TMUX", "TMUX_PANE", "TERM_SESSION_ID",
     "XDG_SESSION_ID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "INVOCATION_ID",

@@ -41,14 +41,14 @@ class Flag:
 
     @property
     def default(self) -> Any:
-        """What the attribute is without the flag."""
+        """Value of the attribute if the flag is not given."""
         default = self.settings.get("default")
         return default() if callable(default) else default
 
 
 @dataclass(frozen=True)
 class CommandOption:
-    """How a field is written on a command line."""
+    """The flags of a field on a command line."""
 
     flags: Sequence[Flag]
     group: str = ""

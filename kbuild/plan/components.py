@@ -1,6 +1,4 @@
-"""How a variant is compiled and linked: components with sources, archs, flags and macros.
-
-Libraries and linker flags.
+"""Components of a variant (sources, archs, flags, macros), its libraries and its linker flags.
 
 CMake hands compiler flags to the compiler alone. Some of them mean a library as well (`-fopenmp`:
 libgomp), which the driver adds only when it gets the same flag while it links.
@@ -161,7 +159,7 @@ def _sees_framework(
 
 
 def _libraries(context: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the backend's sections depend on: each library's headers are for every unit.
+    """Libraries that the backend's sections depend on; every unit may include their headers.
 
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
     when the section that names it is left out. Of a library in several releases, a unit sees the
@@ -305,7 +303,7 @@ class _HostFlag:
 def libraries(
     context: PlanningContext, components: Sequence[Component], *, needs_toolkit: bool
 ) -> tuple[str, ...]:
-    """What is linked: the framework, the backend's runtime, what flags mean beyond the driver.
+    """Libraries to link: the framework's, the device runtime's, and those that flags imply.
 
     Launchers in generated C++ open the device's driver when they are first called.
     """
@@ -348,7 +346,7 @@ def linking_notes(context: PlanningContext, components: Sequence[Component]) -> 
 
 
 def _link_counterparts(part: Component) -> tuple[str, ...]:
-    """What the driver has to be told again; a later `-fno-` takes back what was before it."""
+    """Compiler flags that the link needs as well; a later `-fno-` cancels an earlier flag."""
     asked: list[str] = []
     for flag in _host_flags([part]):
         negated = _NEGATED.fullmatch(flag.text)

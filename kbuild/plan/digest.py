@@ -64,7 +64,7 @@ def recorded_files(root: Path) -> frozenset[str]:
 
 
 def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the files and a recorded digest disagree about, one sentence each; empty when true."""
+    """Differences between the files and a recorded digest, one sentence each; empty if none."""
     actual = digest_variant(root, digest["algorithm"])["files"]
     recorded = digest["files"]
     missing = [f"`{path}` is gone" for path in recorded if path not in actual]
@@ -119,7 +119,7 @@ def validate_accounted(root: Path) -> None:
 
 
 def _unaccounted_entry(path: Path, where: str, root: Path) -> Unaccounted | None:
-    """What is wrong with one entry; folders are looked into, unless they are links."""
+    """Describe the problem of one entry; folders are searched, but not links to folders."""
     what, hint = "", "delete it: variants are plain files"
     is_link = path.is_symlink()
     if is_link and not path.exists():
@@ -147,7 +147,7 @@ def _counted(root: Path) -> Iterator[str]:
 
 
 def _is_counted(path: str) -> bool:
-    """Whether the digest counts a file of that path."""
+    """True if the digest counts a file of that path."""
     return path not in _UNCOUNTED and not path.endswith(".pyc") and _CACHE not in path.split("/")
 
 

@@ -59,7 +59,7 @@ class GitState:
 
 @dataclass(frozen=True)
 class UsedToolchain:
-    """What the variant was compiled with; places on that machine are left out."""
+    """The toolchain that compiled the variant, without paths of that machine."""
 
     source: str
     """Where it came from: `host`, `wheels`, `debian-nvcc`, ..."""
@@ -82,7 +82,7 @@ class Builder:
     toolchain: UsedToolchain | None = None
     """None when nothing was compiled, and in variants of other tools."""
     sandbox: str = ""
-    """What was wrong with Nix's sandbox: `off`, `relaxed` or `unsure`; empty when nothing was."""
+    """Weakness of Nix's sandbox: `off`, `relaxed` or `unsure`; empty if there was none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Checks that found errors which the author overruled, with reasons."""
 
@@ -101,7 +101,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What built the variant, and from which source."""
+    """The builder of the variant, and the source that it was built from."""
 
     builder: Builder
     kernel: GitState | None = None
@@ -184,7 +184,7 @@ JsonObject = Mapping[str, Any]
 
 
 def read_metadata(variant: Path) -> Metadata:
-    """What the folder of a variant says of itself.
+    """Read the metadata in the folder of a variant.
 
     Raises:
         MetadataError: with every reason why the `kernels` client would not read it either.

@@ -47,9 +47,9 @@ class Planner:
     known_identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
     archs: tuple[str, ...] = ()
-    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    """Archs for backends that have archs; all that each kernel asks for if empty."""
     dev: bool = False
-    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    """True if names stay the same while files are edited; see `Identity.for_development`."""
     link_flags: tuple[str, ...] = ()
     """Flags of the extension's link, after those that the project has."""
     _plans: dict[tuple[VariantChoice, str | None], VariantPlan] = field(
@@ -158,7 +158,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
 def _libraries(
     planner: Planner, context: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
 ) -> tuple[str, ...]:
-    """Those of the backend and the framework; the caller's come behind the objects, too."""
+    """Libraries of the backend and the framework, then the caller's, which also follow the objects."""
     own = libraries(context, parts, needs_toolkit=needs_toolkit)
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
 

@@ -38,7 +38,7 @@ class JobServer:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What makes a process a client."""
+        """Variables that make a process a client of the jobserver."""
         return {"MAKEFLAGS": f" -j{self.jobs} --jobserver-auth=fifo:{self.path}"}
 
     def acquire(self, ended: Callable[[], bool]) -> bool:
@@ -172,7 +172,7 @@ _TEMPORARY = "tmp"
 
 @dataclass(frozen=True)
 class Budget:
-    """What all variants of a run may take together."""
+    """Limits that all variants of a run share."""
 
     jobs: int
     memory: int
@@ -230,7 +230,7 @@ class Run:
 
     @property
     def temporary(self) -> dict[str, str]:
-        """What has a process put its temporary files where they are gone with the run."""
+        """Variables that move a process's temporary files to a folder of the run, which deletes it."""
         return {"TMPDIR": str(self.folder / _TEMPORARY)}
 
     @property

@@ -1,4 +1,4 @@
-"""What kbuild says when something is wrong: problems in files, and failures that end a command.
+"""Errors of kbuild: problems in files, and failures that end a command.
 
 The library raises; only `kbuild.__main__` turns an error into words on stderr and an exit code.
 Exit codes are part of the interface and listed in `docs/reference/exit-codes.md`.
@@ -17,7 +17,7 @@ Severity = Literal["error", "warning"]
 _SOURCE_COLUMNS = 72
 """Width of a line that is quoted from a file; with the margin it fits into 80 columns."""
 SHOWN_PLACES = 3
-"""How many places of the same thing are named."""
+"""Number of places of the same problem that are named."""
 _VARYING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\d+(?:\.\d+)*")
 T = TypeVar("T")
 
@@ -135,13 +135,13 @@ class Repetition(Generic[T]):
 
     first: T
     places: tuple[str, ...]
-    """Of all of them, in their order."""
+    """Places of all problems, in their order."""
     is_literal: bool = True
     """False where the sentences differ in names and numbers."""
 
     @property
     def note(self) -> str:
-        """What follows the first message: how many there are, and where the next are."""
+        """Suffix of the first message: how many there are, and where the next are."""
         if len(self.places) == 1:
             return ""
         unit = "times" if self.is_literal else "of this kind"

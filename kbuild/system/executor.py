@@ -18,7 +18,7 @@ _POLL = 0.2
 _PREPARED_AHEAD = 2
 """Variants that are prepared while others have all tokens."""
 _PREPARATIONS = BoundedSemaphore(2)
-"""How many are prepared at a time."""
+"""Number of variants that are prepared at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VariantTask(Generic[T]):
     name: str
     work: Callable[[], T]
     prepare: Callable[[], object] = lambda: None
-    """What comes before and is no work for processors, such as fetching: it takes no token."""
+    """Work before the build that needs no processor, such as fetching: it takes no token."""
 
 
 def run_tasks(

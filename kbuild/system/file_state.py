@@ -29,7 +29,7 @@ status was asked for. A folder whose entries matter has the size -1 and no ctime
 other names and modes change. None for what is absent."""
 
 IMPOSSIBLE_STATE: FileState = (-2, 0, 0, 0, "")
-"""What no file looks like."""
+"""A state that no file has."""
 _HASH = 16
 _BLOCK = 1 << 20
 _ATTEMPTS = 5

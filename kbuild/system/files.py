@@ -34,7 +34,7 @@ _AT_CWD = -100
 _EXCHANGE = 2
 """`RENAME_EXCHANGE` of Linux, and `RENAME_SWAP` of macOS."""
 _UNABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
-"""How kernels, file systems and sandboxes say that they cannot exchange anything."""
+"""Errors by which kernels, file systems and sandboxes refuse to exchange two files."""
 
 
 def sync(path: Path) -> None:
@@ -176,7 +176,7 @@ def sha256_of_file(path: Path) -> str:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a write did, as sorted POSIX paths relative to the target folder."""
+    """The result of a write, as sorted POSIX paths relative to the target folder."""
 
     written: tuple[str, ...]
     unchanged: tuple[str, ...]

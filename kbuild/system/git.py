@@ -46,7 +46,7 @@ class Repository:
     runner: Runner
 
     def ask(self, *arguments: str) -> str | None:
-        """What git answers, without white space around it; None when it fails."""
+        """Run git and return its output, without surrounding white space; None if it fails."""
         done = self._run(*arguments)
         return done.output.strip() if done.ok else None
 
@@ -103,7 +103,7 @@ class Repository:
         )
 
     def uncommitted(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Those of some files of the folder that no commit holds, whatever `is_changed` says.
+        """Files of the folder whose content no commit holds, whatever `is_changed` says.
 
         They are untracked, ignored, outside the repository behind a link, or marked as not to be
         compared (`git update-index --assume-unchanged`).

@@ -77,7 +77,7 @@ _OVERTAKING_SECONDS = 15.0
 """Seconds for which a waiting unit lets lighter ones overtake."""
 _PAUSES = (0.02, 0.05, 0.1, 0.25)
 _GROWTH = 1.25
-"""How far a unit that has outgrown its weight is taken to grow."""
+"""Factor by which a unit that has outgrown its reservation is expected to grow further."""
 _HUGE = 1 << 31
 """No process id, amount or count is as large."""
 RUNNING, WAITING, PAUSED, MUST_RESTART = "r", "w", "p", "g"
@@ -128,7 +128,7 @@ class MemoryReservations:
         self._budget = budget
         self._jobs = jobs
         self.threads = 1
-        """How many threads the unit was given room for."""
+        """Number of threads that the unit has room for."""
 
     def take(self, weight: int, expired: Callable[[], bool], threads: int = 1) -> float | None:
         """Wait for room; seconds waited, or None when `expired()` came first."""
@@ -212,7 +212,7 @@ class MemoryReservations:
         return next((n for n in counts if self._is_room([*holding, claim.running(n)])), 0)
 
     def _is_room(self, claims: list[MemoryReservation]) -> bool:
-        """Whether these can stay as they are: what is paused holds what it has."""
+        """True if the claims fit the budget; a paused unit keeps the memory that it holds."""
         running = [claim for claim in claims if claim.state == RUNNING]
         paused = sum(claim.used for claim in claims if claim.state == PAUSED)
         heaviest = sorted((each for claim in running for each in claim.processes), reverse=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from kbuild.system.errors import KbuildError, StorageError
 
 STDOUT = "standard output"
-"""What an error calls the place where data goes."""
+"""Name of standard output as a place in errors."""
 _FREE_SPACE_HINT = (
     "free some space there; `kbuild clean` and `kbuild toolchain prune` remove what can be made "
     "again, KBUILD_CACHE_DIR and TMPDIR move kbuild's cache and its temporary files"

@@ -52,7 +52,7 @@ class BoundedText:
 
     @property
     def text(self) -> str:
-        """What was kept, with a line that says how many others are left out."""
+        """The kept lines, with a line that counts those left out between them."""
         gap = [f"[{self._dropped} lines are left out here]\n"] if self._dropped else []
         return "".join((*self._head, *gap, *self._tail))
 
@@ -134,7 +134,7 @@ class LocalRunner:
 
     def __init__(self) -> None:
         self.programs: set[str] = set()
-        """Those that were started."""
+        """Programs that were started."""
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
         self._is_stopped = False

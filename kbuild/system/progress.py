@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def report_work_to(listener: Callable[[str], None]) -> Iterator[None]:
-    """What `report_current_work` says in this context goes to `listener`."""
+    """Send the texts of `report_current_work` in this context to `listener`."""
     token = _listener.set(listener)
     try:
         yield
@@ -134,7 +134,7 @@ _downloads: ContextVar[Downloads | None] = ContextVar("downloads", default=None)
 
 
 def current_downloads() -> Downloads | None:
-    """What counts in this context, for `set_downloads` in threads that it starts."""
+    """The counter of downloads in this context, to pass to `set_downloads` in new threads."""
     return _downloads.get()
 
 

@@ -14,7 +14,7 @@ from kbuild.system.ui import Ui
 
 @dataclass(frozen=True)
 class Services:
-    """What a command uses of the world around it; tests replace the parts."""
+    """The runner, the terminal and the folders that a command uses; tests replace them."""
 
     runner: Runner
     ui: Ui

@@ -57,7 +57,7 @@ class Stream(Protocol):
 
 
 def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool:
-    """Whether to colour: the option first, then `NO_COLOR`, `FORCE_COLOR`, then the terminal."""
+    """True for colour: by the option, then `NO_COLOR`, then `FORCE_COLOR`, then the terminal."""
     if color != "auto":
         return color == "always"
     if environ.get("NO_COLOR"):
@@ -68,12 +68,12 @@ def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool
 
 
 def can_animate(stream: Stream, environ: Mapping[str, str]) -> bool:
-    """Whether a line may be redrawn: on a terminal that can, outside CI."""
+    """True if a line may be redrawn: on a terminal that supports it, outside CI."""
     return stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
 
 
 def has_fold_groups(environ: Mapping[str, str]) -> bool:
-    """Whether the log understands the fold groups of GitHub Actions."""
+    """True if the log understands the fold groups of GitHub Actions."""
     return bool(environ.get("CI")) and bool(environ.get("GITHUB_ACTIONS"))
 
 

@@ -22,7 +22,7 @@ _MINUTES = 120.0
 
 @dataclass(frozen=True)
 class UnitResources:
-    """What a unit takes while it runs."""
+    """Resources that a unit takes while it runs."""
 
     processors: int = 1
     memory: int = 0
@@ -36,19 +36,19 @@ class WorkUnit:
     """The smallest thing that is compiled or checked by itself."""
 
     key: str
-    """Digest of everything that the outputs follow from: what a cache keeps them under."""
+    """Digest of everything that determines the outputs; a cache stores them under it."""
     label: str
     """For people."""
     job: str = ""
-    """Digest of what units have in common: project, plan and toolchain."""
+    """Digest that units of the same project, plan and toolchain share."""
     seconds: float = 0.0
-    """What it is expected to take; 0 when nothing is known."""
+    """Expected duration; 0 if unknown."""
     resources: UnitResources = UnitResources()
 
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What became of a unit."""
+    """Outputs or failure of a unit."""
 
     unit: WorkUnit
     outputs: Mapping[str, bytes] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class RemainingTime:
         self._done = 0.0
 
     def text_after(self, unit: WorkUnit) -> str:
-        """What is left after one more unit; empty before a third of the work is done.
+        """Estimate of the remaining time after a unit; empty before a third of the work is done.
 
         The time until the first is left out: it is that of toolchains and configuration.
         """

@@ -1,4 +1,4 @@
-"""What a run tells its compiler launchers through the environment.
+"""Environment variables by which a run configures its compiler launchers.
 
 And the log of units (one JSON object per line) to which they append.
 

@@ -12,9 +12,9 @@ from pathlib import Path
 FileStamp = tuple[int, int, int]
 """Time of the last change (ns), size and inode; not the time of a new link to the file."""
 _FOLDERS = {"__pycache__", "build", "node_modules"}
-"""Folders of what is made, beside those whose names begin with a dot."""
+"""Folders of generated files, besides those whose names begin with a dot."""
 _LEFTOVERS = ("*~", "*.swp", "*.swx", "*.swo", "*.tmp", "*.pyc", "4913", "#*#")
-"""What editors and interpreters write beside files."""
+"""Patterns of files that editors and interpreters write beside others."""
 _PAUSE_S = 0.1
 _SETTLED_S = 0.02
 """An editor that replaces a file by another is done after so long without a change."""

@@ -174,7 +174,7 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
 
 OBJECT_FORMAT = "kbuild-object 4"
 CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
-"""Macros whose value is another one each time."""
+"""Macros whose value changes with every compilation."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
 """Variable with a fingerprint that replaces the compilers' path and content."""
 COMPILER_VARIABLES = (
@@ -182,7 +182,7 @@ COMPILER_VARIABLES = (
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_PATH", "HIP_PATH", COMPILER_ID,
 )  # fmt: skip
-"""What compilers read of the environment: part of the key."""
+"""Environment variables that compilers read: part of the key."""
 
 
 def object_key(

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _MAKEFLAGS = "MAKEFLAGS"
 _FIFO = "--jobserver-auth=fifo:"
 _CLIENT_RELEASE = ["13", "0"]
-"""Of the nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2 makes other device
-code, also with one thread, so that objects would follow from how busy the machine is."""
+"""The only release of nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2
+generates other device code, also with one thread, so objects would depend on the machine's load."""
 _POLL = 0.1
 _OBJECT_FOLDER = "--objdir-as-tempdir"
 
@@ -236,7 +236,7 @@ def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
 
 
 _REGROWTH = 1.5
-"""What a unit that gave way is reserved afterwards, times what it held then."""
+"""Factor for the reservation of a unit after it gave way, applied to the memory it held then."""
 _RESERVATIONS_WARNING = "the memory ledger cannot be used: {}"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
-"""How often a unit is compiled whose inputs change meanwhile."""
+"""Number of compilations of a unit whose inputs change meanwhile."""
 
 
 class UnitCompilation:
@@ -36,7 +36,7 @@ class UnitCompilation:
         self._is_compilation = bool(self._command.source and self._command.object)
         self._object = self._command.absolute(self._command.object)
         self._expected: list[str] = []
-        """What the compiler is going to read, as far as an earlier compilation tells."""
+        """Files that the compiler is expected to read, known from an earlier compilation."""
         self._began = time.time()
         self._unit: UnitCache | None = None
         self._record: dict[str, LogValue] = {}

@@ -50,7 +50,7 @@ _HAS_INCLUDE = re.compile(rb'__has_include(?:_next)?\s*\(\s*[<"]([^>"\s]+)[>"]')
 _GNU_MARK = "-fno-canonical-system-headers"
 """Generated projects give it to GCC alone."""
 _MAGIC = b"gpch"
-"""What GCC's files begin with."""
+"""First bytes of GCC's precompiled headers."""
 _TOOLKIT = "cuda_runtime.h"
 """A header of a toolkit."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
@@ -62,7 +62,7 @@ _REFUSED = re.compile(
 )
 """With these, objects could differ, or GCC takes no such file."""
 _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
-"""What GCC says of a file that it does not accept."""
+"""Texts by which GCC rejects a precompiled header."""
 _OF_SIGNALS = 128
 """Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
 _ICE = b"internal compiler error"
@@ -76,7 +76,7 @@ _TROUBLE = (
     ),
     b"out of memory", b"virtual memory exhausted", b"Bus error",
 )  # fmt: skip
-"""What GCC says when the disk or the machine is the reason."""
+"""Texts of GCC when the disk or the machine is the reason of a failure."""
 _ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""

@@ -32,7 +32,7 @@ class CapturedArgument:
     """Type in the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
     sizes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
-    """Dtypes of a tensor, in the first configuration; other configurations may have others."""
+    """Dtypes that the table lists for a tensor; a `Configuration` has the one of its calls."""
     default: str = ""
 
 

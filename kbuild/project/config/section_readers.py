@@ -45,7 +45,7 @@ class PackageFiles:
 
 @dataclass(frozen=True)
 class PluginReading:
-    """What a plug-in reads from its key in all kernels of a project."""
+    """The tables under a plug-in's key, in all kernels of a project."""
 
     sections: Mapping[str, tuple[PluginSection, ...]] = field(default_factory=dict)
     """By kernel."""
@@ -91,7 +91,7 @@ class SectionReader(Protocol):
 
 @dataclass(frozen=True)
 class PluginReadings:
-    """What all plug-ins read."""
+    """The readings of all plug-ins."""
 
     by_key: Mapping[str, PluginReading] = field(default_factory=dict)
     kernels: frozenset[str] = frozenset()

@@ -376,7 +376,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _follows_strides(
         self, operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """True if an operator allocates a tensor whose strides have the order of another tensor's."""
+        """True if an operator allocates a tensor whose strides follow those of its argument."""
         is_known = self.keeps_strides and operator in {*ALLOCATIONS, *FILLS}
         is_known = is_known and operator.endswith("_like") and self.is_free(args[0])
         return is_known and kwargs.get("memory_format") in (None, torch.preserve_format)

@@ -98,7 +98,7 @@ class Trace:
     without_gradient: list[int] = field(default_factory=list)
     """Places of the outputs that are not differentiable."""
     structure: str = ""
-    """Python expression that the function returns: `({0}, None)` is a tuple of the first output and
+    """Python expression that the function returns: `({0}, None)` is the first output and None.
     """
     classes: dict[str, list[str]] = field(default_factory=dict)
     """Named tuples of the structure -> their fields."""

@@ -144,10 +144,10 @@ def sampled(
     calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
     name: str,
 ) -> list[dict[str, Any]]:
-    """What random calls do, as JSON: `configuration`, `values` and `trace`.
+    """Record random calls as JSON: `configuration`, `values` and `trace`.
 
     Args:
-        calls: of each configuration, with examples of the numbers and the paths.
+        calls: the inputs of each configuration, examples of its numbers, and its paths.
         name: of the function, which the calls depend on.
     """
     draw = random.Random(name + _source(calls[0][1].function))  # noqa: S311 - no secret

@@ -40,7 +40,7 @@ _AUTOCAST = str(autocast_mode.__file__)
 
 
 class Settings:
-    """Answers to the author's questions about the process, and values that the author's contexts set."""
+    """Answers the author's questions about the process; the author's own contexts come first."""
 
     def __init__(self, is_author: Callable[[str], bool], decide: Callable[..., bool]) -> None:
         self._is_author, self._decide = is_author, decide

@@ -167,7 +167,7 @@ class _Flow(ast.NodeVisitor):
                 yield arguments[name]
 
     def _is_value(self, owner: ast.expr) -> bool:
-        """True if the owner is a value, as in `descriptor.store(...)`, not a module as in `tl.store`."""
+        """True if the owner is a descriptor, as in `descriptor.store(...)`; `tl` is a module."""
         while isinstance(owner, ast.Attribute):
             owner = owner.value
         if not isinstance(owner, ast.Name) or owner.id in self.names:
