@@ -158,7 +158,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
 def _libraries(
     planner: Planner, context: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
 ) -> tuple[str, ...]:
-    """Libraries of the backend and the framework, then the caller's, which also follow the objects."""
+    """Libraries of the backend and the framework, then those of the caller's link flags."""
     own = libraries(context, parts, needs_toolkit=needs_toolkit)
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
 

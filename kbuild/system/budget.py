@@ -230,7 +230,7 @@ class Run:
 
     @property
     def temporary(self) -> dict[str, str]:
-        """Variables that move a process's temporary files to a folder of the run, which deletes it."""
+        """Variables that move a process's temporary files to a folder that the run deletes."""
         return {"TMPDIR": str(self.folder / _TEMPORARY)}
 
     @property
