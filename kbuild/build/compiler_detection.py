@@ -14,7 +14,7 @@ from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
 KEPT_LANGUAGES = {"CXX", "CUDA"}
-"""Others ask too much of the machine for an answer that could be kept."""
+"""Languages whose detection is kept; others depend on too much of the machine."""
 _CMAKE_FILES = "CMakeFiles"
 _CMAKE_CACHE = "CMakeCache.txt"
 _COMPILER_FILES = "CMake*Compiler.cmake"

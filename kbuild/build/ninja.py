@@ -54,7 +54,7 @@ class ErrorExcerpt:
     _is_found: bool = False
 
     def take(self, line: str) -> None:
-        """One more line."""
+        """Take one more line."""
         if not self._is_found and _ERROR.search(line):
             self._is_found = True
             self._lines.clear()

@@ -15,7 +15,7 @@ UNIT_LOG_FILE = "units.jsonl"
 
 CacheOutcome = Literal["hit", "miss", "off"]
 _ENDLESS = 1e15
-"""Nothing in a log is as large: neither bytes, seconds nor MiB."""
+"""Larger than any value in a log, be it bytes, seconds or MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def read_log(path: Path) -> UnitLog:
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
-    """None of a record whose values are not of a unit's types; equal words are one in memory."""
+    """Parse a record; None if a value has another type. Equal texts become one object in memory."""
     values_by_field = {
         field: record[field.name] for field in fields(UnitRecord) if field.name in record
     }

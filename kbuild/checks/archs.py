@@ -300,7 +300,7 @@ def _has_readable_archs(metadata: Metadata) -> bool:
 
 
 def _claim(output: Output) -> _Claim | None:
-    """None when nothing is claimed; `metadata` reports archs that should be there."""
+    """The archs that a variant claims; None without a claim. `metadata` reports missing archs."""
     metadata = metadata_of(output)
     if metadata is None or not metadata.archs or not _has_readable_archs(metadata):
         return None

@@ -235,7 +235,8 @@ class ProbeAnswer:
     files: tuple[str, ...] = ()
     """Whatever decided it beside the arguments; empty when another answer may come any time."""
     unread: bool = False
-    """True when nothing was looked at of what was asked about: the general arguments decided."""
+    """True if the probe looked at nothing that it was asked about: the general arguments decided.
+    """
     sandboxed: bool = False
     """True when it was started in a sandbox just now; on a worker, when probes are."""
     by: str = ""

@@ -21,7 +21,7 @@ class StaticLibraryTrace:
     """A library that is inside a file, and how that is known."""
 
     library: Mapping[str, Any]
-    """Its entry in `data/static.json`."""
+    """Entry of the library in `data/static.json`."""
     symbols: tuple[str, ...]
     """Symbols of it that the file defines."""
     texts: tuple[str, ...]

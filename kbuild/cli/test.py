@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAX_FAILURES_SHOWN = 20
 Refusals = Mapping[str, Sequence[str]]
-"""By variant, the reason of each worker not to test it."""
+"""Variant -> the reason of each worker not to test it."""
 
 
 def configure(parser: ArgumentParser) -> None:

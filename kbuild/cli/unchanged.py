@@ -135,7 +135,7 @@ def _git_paths(folder: Path) -> Iterator[str | Path]:
 
 
 def _program_paths(cache: Path) -> Iterator[str | Path]:
-    """Where compilers, interpreters and toolchains are found, and those that kbuild has asked."""
+    """Folders of compilers, interpreters and toolchains, and programs that kbuild has asked."""
     from kbuild.toolchains.facts import FactCache
 
     ends = ("_HOME", "_PATH", "_ROOT", "VIRTUAL_ENV")

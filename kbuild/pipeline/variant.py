@@ -141,7 +141,7 @@ def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
 
 
 def _licences(images: Images) -> Iterator[tuple[str, str]]:
-    """Others' code that is linked into the variant."""
+    """Licences of others' code that is linked into the variant."""
     from kbuild.ops.language import LANGUAGES
 
     parts_by_name: dict[str, list[str]] = {}
@@ -474,7 +474,7 @@ def _raise_for_errors(
 
 
 def _without_consequences(errors: Sequence[Finding]) -> list[Finding]:
-    """Without what only says again that a symbol is missing, such as the loader's message."""
+    """Findings without those that only repeat that a symbol is missing, as the loader does."""
     symbols = {symbol for error in errors for symbol in error.symbols}
     return [
         error

@@ -31,7 +31,7 @@ class Flag:
 
     @property
     def long(self) -> str:
-        """Its name: `--time-budget`."""
+        """Long form of the flag: `--time-budget`."""
         return self.names[-1]
 
     @property

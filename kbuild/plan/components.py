@@ -297,7 +297,7 @@ class _HostFlag:
 
     text: str
     to_front_end: bool = False
-    """It went past the driver, which therefore does not know of it."""
+    """True if the flag bypassed the driver, which therefore does not know of it."""
 
 
 def libraries(

@@ -30,7 +30,7 @@ _COPY = "copy what it leads to: links out of the folder and to folders do not su
 
 
 class Unaccounted(NamedTuple):
-    """Something below a variant that its digest says nothing of, or cannot vouch for."""
+    """An entry below a variant that its digest does not name, or cannot vouch for."""
 
     path: str
     """POSIX path relative to the variant."""
@@ -78,7 +78,7 @@ def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
-    """All that lies below a variant and that its digest does not vouch for, in path order.
+    """Entries below a variant that its digest does not vouch for, in path order.
 
     That is bytecode and whatever else lies in a `__pycache__`, links to folders, links that lead
     out of the variant or nowhere, pipes, sockets and devices, folders without anything in them, and

@@ -62,9 +62,9 @@ class UsedToolchain:
     """The toolchain that compiled the variant, without paths of that machine."""
 
     source: str
-    """Where it came from: `host`, `wheels`, `debian-nvcc`, ..."""
+    """Kind of the toolchain: `host`, `wheels`, `debian-nvcc`, ..."""
     versions: Mapping[str, str]
-    """By name, e.g. `c++`, `cuda`, `torch`."""
+    """Version of each part, such as `c++`, `cuda`, `torch`."""
 
     def to_json(self) -> dict[str, Any]:
         """`{"source": ..., "versions": {...}}`."""
@@ -131,7 +131,7 @@ class Metadata:
     kernels_minver: str | None = None
     """Oldest `kernels` client that loads the variant, three parts."""
     digest: Mapping[str, Any] | None = None
-    """As `kbuild.plan.digest.digest_variant` returns it."""
+    """Digest of the files, as `kbuild.plan.digest.digest_variant` returns it."""
     provenance: Provenance | None = None
 
     @property

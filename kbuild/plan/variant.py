@@ -1,4 +1,4 @@
-"""From a variant of a project to its plan: every decision in one place."""
+"""The plan of a variant: every decision in one place."""
 
 from __future__ import annotations
 

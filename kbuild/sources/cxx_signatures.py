@@ -199,7 +199,7 @@ def _signatures(
 
 
 def _same_type(written: str) -> str:
-    """One spelling for all those of a type."""
+    """Map all spellings of a type to one."""
     text = _NAMESPACES.sub("", written)
     text = re.sub(r"\w+", lambda match: _ALIASES.get(match[0], match[0]), text)
 

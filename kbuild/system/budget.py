@@ -225,7 +225,7 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """One JSON object per unit."""
+        """Log of the units, one JSON object per line."""
         return Path(self._settings("", Path(), "").log)
 
     @property
@@ -241,7 +241,7 @@ class Run:
     def environment(
         self, variant: str, root: Path, compilers: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
-        """For the build of one variant of the project at `root`, on top of its toolchain's.
+        """Environment to build a variant of the project at `root`, on top of its toolchain's.
 
         `compilers` are names and versions of what compiles.
         """

@@ -69,7 +69,7 @@ class Kind:
         self.version = version
         """Changes when the parts of an entry change: older entries are not read."""
         self.max_entries = max_entries
-        """As many are kept, the last used ones; 0 for any number."""
+        """Number of entries that are kept, the last used ones; 0 for any number."""
         self.limit = limit
         """Name of the limit on the bytes of all kinds that have it; empty for none."""
         self.in_project = in_project
@@ -121,7 +121,7 @@ class Entry:
         self.key = key
         self.path = path
         self.used = used
-        """When it was last used, in seconds since the epoch."""
+        """Time of the last use, in seconds since the epoch."""
         self.size = size
 
 
@@ -133,7 +133,7 @@ class Cache:
         self.folder = "" if folder is None else os.fspath(folder)
 
     def path(self, key: str = "") -> str:
-        """Where the entry is, or would be."""
+        """Path of the entry, whether it is there or not."""
         if self.kind.in_project:
             return f"{self.folder}/{self.kind.name}{'-' if key else ''}{key}"
         return f"{self.folder}/{self.kind.name}/{key[:2]}/{key[2:]}"

@@ -179,7 +179,7 @@ def _distributions() -> Iterator[str]:
 
 
 def _entry_points() -> Iterator[EntryPoint]:
-    """Other distributions' backends, checks, languages and the like."""
+    """Entry points of other distributions: backends, checks, languages and the like."""
     from importlib.metadata import entry_points
 
     for group in sorted(entry_points().groups):

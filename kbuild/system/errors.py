@@ -304,7 +304,7 @@ class IncompleteError(KbuildError, code=9, kind="incomplete"):
 
 
 class SigningError(KbuildError, code=10, kind="signing"):
-    """There is no identity to sign with, or sigstore cannot be asked."""
+    """Signing failed: there is no identity to sign with, or sigstore cannot be reached."""
 
 
 class HubError(KbuildError, code=11, kind="hub"):

@@ -105,7 +105,7 @@ class CombinedProgress:
         self._duration = sum(sum(units.values()) for units in expected.values())
 
     def part(self, name: str) -> Callable[[int, int, str], None]:
-        """Where one build tells of its progress, phase after phase."""
+        """Display of one build's progress, phase after phase."""
         last, base = (0, 0), 0
 
         def update(done: int, total: int, label: str) -> None:

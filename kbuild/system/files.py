@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _FEW = 64
-"""Up to so many files are synced one by one, and wait for nobody else's data."""
+"""Largest number of files that are synced one by one, without waiting for other processes' data."""
 _AT_CWD = -100
 _EXCHANGE = 2
 """`RENAME_EXCHANGE` of Linux, and `RENAME_SWAP` of macOS."""
@@ -71,7 +71,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """All that the file system has not written yet; False where that cannot be asked for."""
+    """Sync the file system of a path; False if the system cannot do that."""
     if sys.platform != "linux":
         return False
     with suppress(AttributeError):
@@ -136,7 +136,7 @@ def replace_atomically(
 def writing_atomically(
     target: Path, *, mode: int = 0o644, durable: bool = False
 ) -> Iterator[BinaryIO]:
-    """As `replace_atomically`, for what is written piece by piece."""
+    """Write a file piece by piece, and replace it as `replace_atomically` does."""
     with errors_about(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = open_draft(str(target))

@@ -51,13 +51,13 @@ class Repository:
         return done.output.strip() if done.ok else None
 
     def refusal(self) -> str:
-        """Why git does not look at the folder although it is in a repository; empty otherwise."""
+        """Reason why git does not read the folder although it is in a repository; else empty."""
         done = self._run("rev-parse", "--git-dir")
         lines = [line for line in done.output.splitlines() if "dubious ownership" in line]
         return "" if done.ok or not lines else lines[0].removeprefix("fatal: ")
 
     def time_of(self, commit: str) -> int | None:
-        """When a commit was made, in seconds since the epoch; None when it is not here.
+        """Time of a commit, in seconds since the epoch; None if it is not here.
 
         `git show` would have a signature verified, by the program that the repository names.
         """

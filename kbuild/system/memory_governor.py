@@ -1,4 +1,4 @@
-"""One memory budget for all units of a run.
+"""The memory budget of all units of a run.
 
 Reservations in a locked file, and pausing a running compiler's process tree while memory is
 short.
@@ -285,7 +285,7 @@ class MemoryGovernor:
         self.gave_way = False
         """True when the unit was ended for others: it is to be started again."""
         self.trouble = ""
-        """Why the ledger could not be asked; the unit then runs on unwatched."""
+        """Error of the ledger; the unit then runs without supervision."""
 
     def look(self, pid: int) -> None:
         """See what the compiler `pid` holds, and do what the ledger says."""

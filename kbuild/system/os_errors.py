@@ -137,7 +137,7 @@ def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> Kbuil
 
 
 def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | None:
-    """Why a process of the build gave up, and the remedy, when the system refused it something."""
+    """Name the system's refusal that made a process of the build fail, with the remedy."""
     for number, pattern in _REFUSAL_PATTERNS.items():
         is_told = any(re.search(pattern, line) for line in lines)
         if is_told or (number == errno.ENOSPC and _is_full(folder)):
@@ -210,7 +210,7 @@ def _blocker(path: Path) -> Path:
 
 
 def _mount(path: Path) -> Path:
-    """Where the file system begins that the path is on."""
+    """Root of the file system that a path is on."""
     place = Path(os.path.abspath(path))  # noqa: PTH100 - links are resolved below, where they can be
     with suppress(OSError, RuntimeError):
         place = place.resolve()

@@ -39,7 +39,7 @@ class BoundedText:
     _dropped: int = 0
 
     def take(self, line: str) -> None:
-        """One more line, its newline included."""
+        """Take one more line, its newline included."""
         if self.limit is None or (not self._tail and self._head_size + len(line) <= self.limit):
             self._head.append(line)
             self._head_size += len(line)
@@ -64,7 +64,7 @@ NOT_STARTED = 127
 
 
 def canonical_interpreter(python: Path) -> Path:
-    """One name for an interpreter that has several beside each other.
+    """Common name of an interpreter that has several names beside each other.
 
     `python`, `python3` and `python3.11` are one program: what is built must not depend on which of
     them started kbuild.
@@ -235,7 +235,7 @@ class LocalRunner:
 
 
 def _opened(log: Path | None) -> TextIO:
-    """Where a process's words go; nowhere when there is no log."""
+    """Open the log for a process's output; the null device without a log."""
     if log is None:
         return Path(os.devnull).open("w", errors="replace")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ class Downloads:
         self._detail(f"fetched {what}: {size:.1f} MB in {seconds:.0f} s{rate}")
 
     def count(self, size: int) -> None:
-        """More bytes have come."""
+        """Count more bytes."""
         with self._lock:
             self._bytes += size
             if self._running:

@@ -36,7 +36,7 @@ class Record:
         self.kbuild = kbuild
         """Digest of the kbuild that answered."""
         self.until = until
-        """When it ends to hold, in seconds since the epoch; None when only changes end it."""
+        """Time at which it expires, in seconds since the epoch; None if only changes end it."""
 
     def holds(self, root: Path, cache: Path | None) -> bool:
         """True when asking again would give the same answer; `cache` is kbuild's cache folder."""

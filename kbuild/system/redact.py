@@ -70,7 +70,7 @@ def _long(text: str) -> Iterator[str]:
 
 
 def _token_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where `hf auth login` keeps the token."""
+    """Files in which `hf auth login` keeps the token."""
     named = environ.get("HF_TOKEN_PATH")
     if named:
         yield Path(named)

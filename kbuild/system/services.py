@@ -21,7 +21,7 @@ class Services:
     cache: Path
     """kbuild's cache folder; it need not exist."""
     cwd: Path = field(default_factory=Path.cwd)
-    """Where relative paths of the command line start."""
+    """Folder at which relative paths of the command line start."""
     become: Callable[[Sequence[str], Path], None] = exec_program
     """Goes on as another program, in a folder."""
 

@@ -33,7 +33,7 @@ _Scan = TypeVar("_Scan")
 
 
 class PathProblem(NamedTuple):
-    """Why a path is not taken from a project."""
+    """The reason why a path is not taken from a project."""
 
     message: str
     hint: str

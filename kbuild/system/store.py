@@ -104,7 +104,7 @@ class StoreEntry:
 
     @property
     def used(self) -> float:
-        """When it was last asked for, in seconds since the epoch."""
+        """Time of the last use, in seconds since the epoch."""
         return (self.folder / _ENTRY_FILE).stat().st_mtime
 
     def touch(self) -> StoreEntry:
@@ -164,7 +164,7 @@ class Store:
         return entry.touch()
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Nothing is removed meanwhile: for as long as a command reads entries."""
+        """Prevent removals while a command reads entries."""
         return locked_tree(self.root)
 
     def entries(self) -> tuple[StoreEntry, ...]:

@@ -68,7 +68,7 @@ def temporary_folder(purpose: str, base: str = "") -> Iterator[Path]:
 
 
 def temporary_base() -> str:
-    """Where temporary files go, as `tempfile.gettempdir` says, but without writing there to try it.
+    """Folder of temporary files, as `tempfile.gettempdir` has it, but without writing there to try.
 
     The file that it writes for that would stay in a process that is killed meanwhile.
 

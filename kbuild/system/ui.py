@@ -125,12 +125,12 @@ class Ui:
         return self._streams[1] or sys.stderr
 
     def say(self, text: str) -> None:
-        """Something worth knowing."""
+        """Print something worth knowing."""
         if self.verbosity >= 0:
             self._talk(text)
 
     def say_once(self, text: str) -> None:
-        """Something that several parts of a command would say."""
+        """Print something that several parts of a command would print, once."""
         if text not in self._said:
             self._said.add(text)
             self.say(text)
@@ -141,7 +141,7 @@ class Ui:
             self._talk(self._paint(text, "dim"))
 
     def warn(self, what: str | Problem) -> None:
-        """Something that the user should act on, though the command goes on."""
+        """Print something that the user should act on, though the command goes on."""
         if self.verbosity >= -1:
             text = str(what) if isinstance(what, Problem) else f"warning: {what}"
             self._talk(self._decorated(text))
@@ -153,7 +153,7 @@ class Ui:
             self._talk(self._decorated("\n".join(messages)))
 
     def error(self, error: KbuildError) -> None:
-        """Why the command, or a part of it, failed."""
+        """Print why the command, or a part of it, failed."""
         if isinstance(error, ConfigError):
             messages = [str(error)] if self.verbosity > 0 else in_groups(error.problems)
             self._talk(self._decorated("\n".join(messages)))
@@ -278,7 +278,7 @@ class RecordingUi(Ui):
     def __init__(self, *, color: Color = "auto", verbosity: int = 0) -> None:
         super().__init__(color=color, verbosity=verbosity)
         self.printed: list[tuple[str, str]] = []
-        """In order: `out` or `err`, and the text."""
+        """Output in order: `out` or `err`, and the text."""
 
     def data(self, text: str) -> None:
         """See `Ui.data`."""

@@ -1,4 +1,4 @@
-"""Where units run: on this machine under one jobserver and memory budget, or on other machines.
+"""Executors of units: this machine with one jobserver and memory budget, or other machines.
 
 A unit is a value. Its key covers everything that its outputs follow from, so that it may run
 anywhere, and more than once.
@@ -38,7 +38,7 @@ class WorkUnit:
     key: str
     """Digest of everything that determines the outputs; a cache stores them under it."""
     label: str
-    """For people."""
+    """Text for users."""
     job: str = ""
     """Digest that units of the same project, plan and toolchain share."""
     seconds: float = 0.0
@@ -52,16 +52,16 @@ class UnitResult:
 
     unit: WorkUnit
     outputs: Mapping[str, bytes] = field(default_factory=dict)
-    """By name; those that the executor keeps itself are left out."""
+    """Output by name; those that the executor keeps itself are left out."""
     worker: str = ""
-    """Who ran it; empty on this machine."""
+    """Name of the worker that ran it; empty on this machine."""
     seconds: float = 0.0
     failure: str = ""
-    """Why there are no outputs."""
+    """Reason why there are no outputs."""
 
 
 class RemainingTime:
-    """When units will be done, as those that are done took."""
+    """Estimate of the remaining time, from the durations of the units that are done."""
 
     def __init__(self, units: Sequence[WorkUnit], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

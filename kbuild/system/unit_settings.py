@@ -27,7 +27,7 @@ _HEADERS = f"{_PREFIX}HEADERS"
 
 
 class LauncherSettings:
-    """One run and one variant, as a launcher needs to know them."""
+    """The settings of one run and one variant that a launcher needs."""
 
     def __init__(
         self,

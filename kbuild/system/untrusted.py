@@ -236,7 +236,7 @@ class UnpackLimit:
     """
 
     archive: str
-    """Its file name."""
+    """File name of the archive."""
     packed: int
     """Bytes of the archive."""
     size: int = 0

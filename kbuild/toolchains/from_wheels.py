@@ -96,7 +96,7 @@ class WheelToolchains(ToolchainSource):
     others: tuple[CudaToolkitSource, ...] = ()
     """Sources of CUDA toolkits that no wheels make, the best first."""
     torch_wheel: TorchWheel | None = None
-    """Its Torch is built against instead of the pinned ones."""
+    """Wheel whose Torch is built against instead of the pinned ones."""
 
     name = "wheels"
     backends = ("cuda",)

@@ -1,4 +1,4 @@
-"""This machine's own compilers, and the Torch and TVM-FFI of a Python interpreter."""
+"""The machine's own compilers, and the Torch and TVM-FFI of a Python interpreter."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class HostToolchains(ToolchainSource):
     finder: DeviceCompilerFinder | None = find_device_compiler
     """Finds device compilers; None when none are looked for."""
     torch_wheel: TorchWheel | None = None
-    """Its Torch is built against instead of the interpreter's."""
+    """Wheel whose Torch is built against instead of the interpreter's."""
     is_portable: bool = True
     """True when libraries must run on older systems than this machine's as well."""
     downloads: Downloads = field(default_factory=Downloads)

@@ -223,7 +223,7 @@ class TorchWheel:
         return (f"{self.name} is the pre-release {version}: {built}",)
 
     def provide(self) -> StoreEntry:
-        """Its files in the store, unpacked the first time.
+        """The wheel's files as a store entry, unpacked the first time.
 
         Raises:
             ToolchainError: the wheel is damaged, or a stub cannot be made.

@@ -54,7 +54,7 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
 
 
 OTHER_FILES = "it was made from other files than those that are here"
-"""Why an entry of another machine is refused that may be right there."""
+"""Reason for refusing an entry of another machine that other files here may still fit."""
 ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""
@@ -62,7 +62,7 @@ _RECORD_COLUMNS = 4
 
 
 class UnitCache:
-    """One command's part of the cache, as its inputs are at one moment."""
+    """The cache entries of one command, with its inputs as they are at one moment."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class UnitCache:
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
         self.paths: list[str] = []
-        """Where they are, once the object was fetched."""
+        """Paths of these files, once the object was fetched."""
         self._entry = ""
         """Key of the entry, once it is there."""
         self.sizes: dict[str, int] = {}
@@ -182,7 +182,7 @@ class UnitCache:
                 self._cache.discard(entry, str(error))
 
     def _fitting(self, record: bytes) -> list[str] | None:
-        """This build's paths of the entry's files, when all have the content that they had."""
+        """Paths in this build of the entry's files; None if any of them has another content."""
         paths, names, inputs = [], [], self._inputs
         for position, relative, known, name in _record_rows(record):
             for path in self._command.places(name):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     HashOf = Callable[[str], "str | None"]
-    """From a file to its hash; None when it cannot be read."""
+    """Function from a file to its hash; None if it cannot be read."""
 
 
 _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
@@ -55,7 +55,7 @@ class CompileCommand:
         self.threads = 1
         """Architectures that may be compiled at a time: all, or as many as the command says."""
         self.refusal = ""
-        """Why the object cannot come from a cache; empty when it can."""
+        """Reason why the object cannot come from a cache; empty if it can."""
         self._has_depends = False
         asked = 0
         if language == "CUDA":
@@ -96,7 +96,7 @@ class CompileCommand:
         return path
 
     def places(self, name: str) -> list[str]:
-        """Where a name of another build may lie in this one: several folders may have one name."""
+        """Paths in this build of a file that another build names; folders may share a name."""
         paths = [
             place + name[len(mapped) :]
             for place, mapped in reversed(self.maps)
@@ -105,7 +105,7 @@ class CompileCommand:
         return [path for path in paths if self.name(path) == name] or [name]
 
     def place(self, name: str) -> str:
-        """Where a name of another build lies in this one."""
+        """Path in this build of a file that another build names."""
         paths = self.places(name)
         return next(filter(os.path.exists, paths), paths[0])
 

@@ -282,7 +282,7 @@ class CompileAttempts:
             needed, most = max(needed + 1, int(overseer.used * _REGROWTH)), 1
 
     def _within(self, needed: int, most: int) -> tuple[MemoryGovernor, CompilerResult | None]:
-        """One attempt, with room for `needed` MiB in each of at most `most` threads."""
+        """Attempt once, with room for `needed` MiB in each of at most `most` threads."""
         ledger = MemoryReservations(
             self._settings.ledger, self._settings.memory, self._settings.jobs
         )

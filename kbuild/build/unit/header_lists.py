@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 COMPILED, LIST = "pre.h.gch", "list.h"
-"""In a folder of the cache: the precompiled headers, and their names."""
+"""Files in an entry's folder: the precompiled headers, and their names."""
 _TORCH = ("torch/", "ATen/", "c10/")
 _OF_TOOLKIT = "/cuda/"
 """In the folders of Torch's headers that include some of a toolkit."""

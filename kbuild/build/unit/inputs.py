@@ -171,12 +171,12 @@ INPUTS_SUFFIX = ".inputs"
 _INPUTS_FORMAT = "kbuild-inputs 1"
 _ABSENT = "-"
 _FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
-"""Where a header is: in the first searched folder that has its relative path, in a later one (it
+"""Place of a header: in the first searched folder that has its relative path, in a later one (it
 was found beside its includer), or in none (the compiler's own)."""
 
 
 class HeaderSearch:
-    """Where a command's headers are found, at one moment."""
+    """Search for a command's headers in its folders, at one moment."""
 
     def __init__(self, folders: list[str]) -> None:
         self._folders = folders
@@ -186,11 +186,11 @@ class HeaderSearch:
 
     @property
     def absent(self) -> list[str]:
-        """Where a header of that name would have been found instead."""
+        """Paths that the search tried in vain: a file there would be found instead."""
         return [path for path, exists in self._exists.items() if not exists]
 
     def find(self, path: str) -> tuple[str, str]:
-        """Where a search meets the header, and the path that is relative to its folder.
+        """Place of a header in the search, and its path relative to its folder.
 
         The same in two builds: what was included by that relative path is this header in both.
         """
@@ -221,7 +221,7 @@ class UnitInputs:
         environ: Mapping[str, str],
         files: FileHashes | None = None,
     ) -> None:
-        """Nothing of an earlier moment is used: create one before each look-up and each start.
+        """Start from nothing that was known before: create one before each look-up and each start.
 
         `files` are identities that several units share, which look at one moment.
         """
@@ -230,7 +230,7 @@ class UnitInputs:
         self._root = settings.root
         self._command = command
         self.files = FileHashes(self._cache) if files is None else files
-        """Their identities."""
+        """Identities of the files."""
         self.search = HeaderSearch(command.folders)
         self.programs = compiler_programs(command, environ)
         """The compilers."""

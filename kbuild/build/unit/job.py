@@ -27,7 +27,7 @@ _ATTEMPTS = 2
 
 
 class UnitCompilation:
-    """One unit's way through the launcher."""
+    """The compilation of one unit: cache, lock, compiler, log."""
 
     def __init__(self, settings: LauncherSettings, language: str, argv: list[str]) -> None:
         self._settings = settings

@@ -60,7 +60,7 @@ _REFUSED = re.compile(
     r"-(g(?!0$).*|include.*|imacros.*|x.*|flto.*|fsanitize.*|fprofile.*|fpch.*|fdump.*|fmodules.*"
     r"|nostdinc.*|Wsystem-headers|Winvalid-pch|pg|E|S)"
 )
-"""With these, objects could differ, or GCC takes no such file."""
+"""Options with which objects could differ, or for which GCC takes no precompiled header."""
 _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
 """Texts by which GCC rejects a precompiled header."""
 _OF_SIGNALS = 128

@@ -285,7 +285,7 @@ def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
 
 
 def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
-    """Only Linux has it."""
+    """Check for bubblewrap, which only Linux has."""
     if sys.platform == "linux":
         purpose = "loading kernels in a sandbox: no network, no home"
         install = distribution.install("bubblewrap")

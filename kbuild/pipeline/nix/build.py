@@ -54,7 +54,7 @@ class BuilderOutput:
     _is_open: bool = False
 
     def take(self, line: str) -> None:
-        """One more line."""
+        """Take one more line."""
         line = strip_colors(line)
         self.others.take(line)
         match = _KBUILD_ERROR.match(line)
@@ -93,19 +93,19 @@ class DerivationBuild:
         self._file = self.log.open("w", encoding="utf-8", errors="replace", buffering=1)
 
     def take(self, line: str) -> None:
-        """One more line of its builder."""
+        """Take one more line of its builder's output."""
         self.ended = None
         self.report.take(line)
         if self._file is not None:
             self._file.write(f"{line}\n")
 
     def end(self, now: float) -> None:
-        """It is over, as far as can be seen; the first time counts."""
+        """Note that the build seems to have ended; the first call since its last line counts."""
         if self.ended is None:
             self.ended = now
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the log: no more lines come."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -164,7 +164,7 @@ class NixBuildMonitor:
     """The activity of all builds together."""
 
     def listen(self, line: str) -> None:
-        """One line of Nix's output."""
+        """Take one line of Nix's output."""
         event = read_event(line)
         if event is None:
             self._read_plain_line(line)

@@ -78,7 +78,7 @@ def read_event(line: str) -> NixEvent | None:
 
 
 def strip_colors(text: str) -> str:
-    """Without colours."""
+    """Text without colours."""
     return _ANSI_COLOR.sub("", text)
 
 
@@ -256,10 +256,10 @@ in
 
 @dataclass(frozen=True)
 class Derivation:
-    """Something that Nix can make."""
+    """A derivation: something that Nix can build."""
 
     file: str
-    """Its `.drv` file in the store."""
+    """Path of its `.drv` file in the store."""
     output: str
     """The path that it makes, there or not."""
     compiled: str = ""

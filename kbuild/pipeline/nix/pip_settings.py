@@ -49,7 +49,7 @@ class SandboxPipSettings:
     """Settings of a Nix that builds."""
 
     environment: Mapping[str, str]
-    """All of it: this process's, with pip's variables replaced."""
+    """The whole environment: this process's, with pip's variables replaced."""
     places: tuple[str, ...]
     """Folders for `sandbox-paths`, of which none lies in another."""
     unreadable: tuple[str, ...] = ()

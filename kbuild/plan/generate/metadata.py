@@ -1,4 +1,4 @@
-"""From a plan to the value of its `metadata.json`."""
+"""The value of a plan's `metadata.json`."""
 
 from __future__ import annotations
 

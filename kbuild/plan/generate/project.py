@@ -266,7 +266,7 @@ def _relative(root: Path | None, target: Path | None) -> str:
 
 
 def _python_ops(plan: VariantPlan) -> FileSet:
-    """For use of the source tree as it is: any backend's namespace will do."""
+    """`_ops.py` of the source tree, for use without a build: any backend's namespace will do."""
     package = f"{FRAMEWORKS.get(plan.framework).package_root}/{plan.kernel.python_name}"
     return FileSet({f"{package}/_ops.py": ops_text(plan)})
 

@@ -85,7 +85,7 @@ class Tree:
         ]
 
     def formula(self, leaves: Collection[int], ignored: Collection[int]) -> Condition | None:
-        """As `condition`, not as text yet; None where it may be anything."""
+        """The condition of some leaves as a `Condition`; None if it may be anything."""
         if self.yes is None or self.no is None:
             if self.leaf in leaves:
                 return TRUE

@@ -194,7 +194,7 @@ class ConstantWriter:
         return self._joined_by_path(groups, step)
 
     def _joined_by_path(self, groups: Mapping[str, set[int]], step: Step) -> str:
-        """One expression of several, each with the paths that it is for."""
+        """Combine expressions of different paths into one conditional expression."""
         others = set(self.program.outputs) - step.leaves | self.refused
         text = ""
         for expression, leaves in groups.items():

@@ -1,4 +1,4 @@
-"""From the recorded runs of a function to its ops, and to the Python that joins them."""
+"""Reads a function's recorded runs as ops, and as the Python that calls them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FunctionReader:
     """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
 
     def read(self) -> CapturedWrapper:
-        """Both ops.
+        """Build the forward op and the backward op.
 
         Raises:
             CaptureError: they cannot be written.

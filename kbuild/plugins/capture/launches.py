@@ -90,7 +90,7 @@ class CapturedLaunch:
             yield replace(self, constants=chosen[0], options=chosen[1])
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """The launch as its file stores it."""
         return {
             "arguments": dict(self.arguments),
             "constants": dict(self.constants),
@@ -120,7 +120,7 @@ class CapturedFunction:
         return replace(self, digest=digest)
 
     def merged(self, other: CapturedFunction) -> CapturedFunction:
-        """Both together; the digest and the candidates of `other` count."""
+        """Combine both; the digest and the candidates of `other` count."""
         launches = {launch.key: launch for launch in self.launches}
         for launch in other.launches:
             known = launches.get(launch.key)
@@ -134,7 +134,7 @@ class CapturedFunction:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """The kernel as its file stores it."""
         launches = sorted(self.launches, key=lambda launch: launch.key)
         rows = sorted(self.tuned, key=lambda row: json.dumps([row["device"], row["key"]]))
         return {
@@ -153,7 +153,7 @@ class CapturedLaunches:
     functions: tuple[CapturedFunction, ...] = ()
 
     def merged(self, functions: Iterable[CapturedFunction]) -> CapturedLaunches:
-        """With more functions and launches."""
+        """The same with more functions and launches."""
         known = {(function.source, function.name): function for function in self.functions}
         for function in functions:
             place = (function.source, function.name)
@@ -266,7 +266,7 @@ class LaunchOps:
     ops: tuple[Mapping[str, Any], ...]
     """`[[kernel.<name>.op]]` tables."""
     functions: tuple[Mapping[str, Any], ...]
-    """For the package: each launch with its `op` and `form`."""
+    """Launches for the package: each with its `op` and `form`."""
 
 
 def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:

@@ -13,7 +13,7 @@ PATH_WALKED = "kbuild: walked a path"
 
 
 class CaptureError(BaseException):
-    """Something that cannot be written as an op; the message, and the author's line.
+    """The function cannot be written as ops; the message, and the author's line.
 
     An `except Exception` of the author's must not hide it.
     """
@@ -51,7 +51,7 @@ class Path:
 
     configuration: Configuration
     answers: tuple[tuple[str, bool], ...]
-    """All questions with their answers, in order."""
+    """Questions with their answers, in order."""
     steps: Sequence[Mapping[str, Any]]
     buffers: Sequence[Mapping[str, Any]]
     outputs: Sequence[Any]
@@ -65,7 +65,7 @@ class Step:
     """A step of the op."""
 
     step: Mapping[str, Any]
-    """With the op's names of tensors, of the first path that has it."""
+    """The step with the op's names of tensors, from the first path that has it."""
     variants: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """Path -> its own constants and options."""
 
@@ -266,7 +266,7 @@ def _without_dtypes(value: Any) -> Any:
 
 
 def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Both sequences in one, each in its order.
+    """Merge two sequences, each in its own order.
 
     Raises:
         CaptureError: they have the same steps in different orders.

@@ -157,7 +157,7 @@ class _KernelReader:
             )
 
     def _tables(self) -> Iterator[tuple[Mapping[str, Any], CaptureSection | None]]:
-        """Each table with its checked form; None in place of that after an error."""
+        """Pairs of a table and its checked form; None in place of a table with an error."""
         value = self._table[KEY]
         if not isinstance(value, list):
             self.place.error("must be a list of tables", f"`[[kernel.{self.name}.{KEY}]]`")

@@ -210,7 +210,7 @@ def origin_of(
     program: Program,
     place: str,
 ) -> tuple[str, ...]:
-    """Where a value of the function comes from, see `CapturedOp.outputs`.
+    """Origin of a value of the function, see `CapturedOp.outputs`.
 
     Raises:
         CaptureError: neither an op nor the Python around it can return it.

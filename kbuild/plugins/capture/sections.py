@@ -121,7 +121,7 @@ class OpWriter:
         return fills
 
     def _with_batch(self, table: dict[str, Any]) -> dict[str, Any]:
-        """With `...` for its dimensions, where the op depends on their product alone."""
+        """The table with `...` for the batch dimensions; the op may use only their product."""
         owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
         if owner is None:
             return table

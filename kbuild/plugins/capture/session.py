@@ -271,7 +271,7 @@ def _answer_by_device(
     devices: Sequence[Mapping[str, Any]],
     ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    """One answer for several GPUs."""
+    """Ask the worker for each GPU, until all agree on contiguous tensors, and join the answers."""
     contiguous: set[str] = set()
     differentiated = False
     while True:

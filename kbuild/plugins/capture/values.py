@@ -76,7 +76,7 @@ def is_literal(value: Any) -> bool:
 
 
 def literal(value: Any) -> Any:
-    """Such a value, as TOML has it."""
+    """The value of a constant, for TOML."""
     if value is None:
         return "None"
     ((kind, text),) = value.items()
@@ -104,7 +104,7 @@ def number_of(text: str) -> int | float | str:
 
 
 def numbers(texts: Sequence[str]) -> list[Any]:
-    """Each as `number_of` gives it."""
+    """Convert each with `number_of`."""
     return [number_of(text) for text in texts]
 
 

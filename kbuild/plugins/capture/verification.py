@@ -282,7 +282,7 @@ def _name(step: Mapping[str, Any]) -> str:
 
 
 def _expanded(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
-    """As an operator takes a tensor with sizes of 1 beside others."""
+    """The layout after broadcasting dimensions of size 1."""
     if len(tensor.sizes) != len(sizes):
         return tensor
     pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
@@ -373,7 +373,7 @@ class RandomCalls:
         return TensorLayout(name, 0, tuple(sizes), strides, dtype)
 
     def _refusal(self, call: OpCall, trace: Mapping[str, Any]) -> str:
-        """Why an op refuses the call; empty if none does, and all do what the function does."""
+        """Reason why an op refuses the call; empty if all ops do what the function does."""
         if reason := call.unmet():
             return reason
         if trace["raises"]:

@@ -26,8 +26,8 @@ class CapturedOp:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     outputs: tuple[tuple[str, ...], ...]
-    """For each of the function's values: `result` and its name, `argument` and its name, `none`, or
-    `either` with the names of a result and of the argument in the calls without it, and with the
+    """Origin of each of the function's values: `result` and its name, `argument` and its name, or
+    `none`; or `either` with a result, the argument that is returned in calls without it, and the
     condition in Python under which it is the result, if that is not None in the other calls."""
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class CapturedWrapper:
     """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `captured/*.json` has it."""
+        """The wrapper as `captured/*.json` stores it."""
         forward = self._inner(_distinct(self.forward, is_plain=self._is_plain))
         backward = _distinct(self.backward) if self.backward else None
         ops = [op.section for op in (forward, backward) if op is not None]

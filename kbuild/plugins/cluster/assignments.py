@@ -41,7 +41,7 @@ class ClusterWorker:
     """Units that it has in hand."""
     failures: int = 0
     description: Mapping[str, Any] = field(default_factory=dict)
-    """Its description of itself, see `describe_worker` and `describe_runtime`."""
+    """The worker's description of itself, see `describe_worker` and `describe_runtime`."""
     absences: int = 0
     """Looks at the list of workers in a row that did not find it."""
     _processors: int = 0

@@ -82,7 +82,7 @@ def held_device(
     environ: Mapping[str, str],
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[WorkerDevice]:
-    """One of some GPUs, as soon as no other process of this user on this machine holds it.
+    """Wait for one of some GPUs that no other process of this user on this machine holds.
 
     Raises:
         StorageError: the locks cannot be written, or `is_ending` while all are held.

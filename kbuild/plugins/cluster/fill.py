@@ -75,10 +75,10 @@ class ClusterFiller:
         self._archive = ""
         self._has_sample = False
         self._image_samples: dict[str, tuple[str, bytes]] = {}
-        """By key: worker and code of images that this machine makes as well."""
+        """Key -> worker and code of images that this machine compiles as well, to compare them."""
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, Callable[[], None]]]] = {}
-        """By worker: variants, and what removes an entry that was kept."""
+        """Worker -> its variants, and functions that remove the entries kept from it."""
         self._samples = run.folder / "samples"
         self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")

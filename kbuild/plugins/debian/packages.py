@@ -173,7 +173,7 @@ class _DebExtraction:
 
 
 def _seek_data(file: IO[bytes], deb: Path) -> int:
-    """To the first byte of the data archive; returns its length.
+    """Move to the first byte of the data archive, and return its length.
 
     See deb(5) and ar(5): headers of 60 bytes, even offsets.
     """
@@ -202,7 +202,7 @@ class DebianPackage:
     name: str
     version: str
     path: str
-    """Where mirrors have it, relative to their root."""
+    """Path of the package on mirrors, relative to their root."""
     size: int
     sha256: str
 
@@ -242,7 +242,7 @@ class UnpackRules:
         return cls(tuple((re.compile(rule["from"]), rule["to"]) for rule in rules))
 
     def destination(self, path: str) -> str | None:
-        """Where a package's file goes; None when it is not needed."""
+        """Destination of a package's file; None if it is not needed."""
         for pattern, target in self.rules:
             match = pattern.fullmatch(path)
             if match is not None:
@@ -258,7 +258,7 @@ _NOT_FOUND = re.compile(r"404\b")
 
 
 def missing_downloader_reason() -> str | None:
-    """Why this machine cannot fetch packages; None when it can."""
+    """Reason why this machine cannot fetch packages; None if it can."""
     if APT_HELPER.is_file() and shutil.which("apt-get"):
         return None
     return "needs apt to fetch Debian's packages"

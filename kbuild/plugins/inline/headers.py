@@ -52,9 +52,9 @@ _ALL = re.compile(
     r"|ATen/(?:native|Cached|Context|CPU|Device|Empty|Func|Tensor|Tracer|Utils|Wrap|xpu)"
     r"|ATen/(?:cuda|hip)/(?!(?:CUDA|HIP)(?:ContextLight|Context)\.h)"
 )
-"""In sources that use what the headers of operators include without need: `inline/light/ATen`."""
+"""Names in sources that need what the light headers in `inline/light/ATen` leave out."""
 _COMPLEX = re.compile(r"complex|thrust|cub\b|cuda/std", re.IGNORECASE)
-"""In sources that may use Thrust's complex numbers, which Torch's headers include."""
+"""Names in sources that may use Thrust's complex numbers, which Torch's headers include."""
 _NAMESPACES = ("at", "torch")
 _BEFORE_CALLS = ("return", "else", "case", "throw", "do")
 

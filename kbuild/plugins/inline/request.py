@@ -19,7 +19,7 @@ class InlineSource(NamedTuple):
     """A string of source code."""
 
     label: str
-    """Its name in messages, e.g. `cpp_sources[0]`."""
+    """Name of the source in messages, e.g. `cpp_sources[0]`."""
     text: str
 
 

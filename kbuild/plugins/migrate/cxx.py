@@ -228,7 +228,7 @@ _AS_WIDE = re.compile(r"(?:std::)?int64_t|long|double")
 _NARROW_INSIDE = re.compile(
     r"<(?:.*\b)?(?:u?int(?:8|16|32)?(?:_t)?|uint64_t|long long|short|unsigned|s?size_t|float)\b"
 )
-"""In a list or an optional, where no number can be converted."""
+"""Narrow numbers inside a list or an optional, where no number can be converted."""
 _OTHER_TYPES = ("Scalar", "Device")
 """Types of Torch that its own ops take, and those of the stable ABI do not."""
 

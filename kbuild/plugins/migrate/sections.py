@@ -87,7 +87,7 @@ class FlagReader:
 
 
 def _units(flags: Sequence[str]) -> Iterator[FlagUnit]:
-    """Each flag with its value; one that several words were put into is taken apart."""
+    """Pairs of a flag and its value; a flag with several words is taken apart."""
     rest = iter(
         word
         for flag in flags

@@ -67,7 +67,7 @@ class Standins(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return Standin(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        """Nothing is run."""
+        """Do nothing: the module is never run."""
 
 
 class BuildExtension:

@@ -48,7 +48,7 @@ class PluginReading:
     """The tables under a plug-in's key, in all kernels of a project."""
 
     sections: Mapping[str, tuple[PluginSection, ...]] = field(default_factory=dict)
-    """By kernel."""
+    """Sections of each kernel."""
     issues: tuple[Issue, ...] = ()
     build_errors: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
     """Kernel -> errors of a build alone, such as a file that the plug-in's command will write."""

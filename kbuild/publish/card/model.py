@@ -37,7 +37,7 @@ class VariantFacts:
     overruled: tuple[tuple[str, str], ...] = ()
     """Checks that found errors which the author overruled, with reasons."""
     licensed: tuple[tuple[str, str], ...] = ()
-    """Others' code that is linked in: what it is, and where its licence can be read."""
+    """Licences of others' code that is linked in: the code, and where its licence can be read."""
 
 
 @dataclass(frozen=True)

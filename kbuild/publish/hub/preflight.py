@@ -58,7 +58,7 @@ class UploadObstacle:
 
 
 class UploadRefusedError(HubError):
-    """Nothing was sent; carries every reason."""
+    """The upload is refused before anything is sent; carries every reason."""
 
     def __init__(self, message: str, reasons: Sequence[UploadObstacle]) -> None:
         super().__init__(message)

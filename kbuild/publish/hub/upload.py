@@ -323,7 +323,7 @@ class _VersionBranch:
         """The branch when this run first looked; empty when there was none."""
 
     def round(self) -> bool:
-        """One step; True when nothing is left to do."""
+        """Take one step; True when nothing is left to do."""
         job, branch = self.job, self.job.target.branch
         refs = read_refs(job)
         head = refs.branches.get(branch)

@@ -126,7 +126,7 @@ def identity_token(token: str | None) -> IdentityToken | None:
 
 
 def require_user(*, interactive: bool) -> None:
-    """Without a token somebody has to be asked.
+    """Require a terminal on which the user can be asked, where there is no token.
 
     Raises:
         SigningError: there is no terminal.

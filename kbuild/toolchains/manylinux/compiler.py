@@ -34,7 +34,7 @@ class LinkedCompiler:
     """Release of the C library that it compiles against."""
     cpu: str
     libstdcxx: Path
-    """Its libstdc++.a."""
+    """Path of its libstdc++.a."""
     nonshared: Path | None
     """The static part of its libc."""
     fingerprint: str

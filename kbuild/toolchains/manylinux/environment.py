@@ -61,7 +61,7 @@ class ArchiveMember:
     name: str
     data: bytes
     defines: tuple[str, ...]
-    """Its global symbols."""
+    """Global symbols that it defines."""
 
 
 def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[ArchiveMember]:

@@ -78,7 +78,7 @@ class UnreachableIndexError(ToolchainError):
         )
 
     def __add__(self, other: UnreachableIndexError) -> UnreachableIndexError:
-        """One error for both."""
+        """Combine two errors."""
         instead = dict.fromkeys((*self.instead, *other.instead))
         return UnreachableIndexError(self.reason, self.missing | other.missing, tuple(instead))
 

@@ -96,7 +96,7 @@ class CallFilter:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """In this context calls are looked at.
+        """Watch calls in this context.
 
         Raises:
             CaptureError: one is refused.
@@ -196,7 +196,7 @@ def note_question(frame: FrameType | None) -> None:
 
 @contextmanager
 def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
-    """In this context, lines of the author's modules that ask for settings are noted."""
+    """Record the lines of the author's modules that ask for settings in this context."""
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         caller = frame if event == "c_call" else frame.f_back if event == "call" else None

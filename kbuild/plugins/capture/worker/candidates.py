@@ -35,7 +35,7 @@ class LaunchValues(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As that of a dictionary."""
+        """Like `dict.get`."""
         self._require_known(name)
         return super().get(name, default)
 

@@ -1,4 +1,4 @@
-"""Which state of an author's modules a program can change, read from their sources."""
+"""State of an author's modules that calls can change, read from the sources."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class ImportDevice(devices.TargetDevice):
         self.folders = tuple(folders)
         self.is_author = lambda file: file.startswith(self.folders)
         self.errors: list[CaptureError] = []
-        """Also those that the author's code has caught."""
+        """Errors of the import, also those that the author's code has caught."""
 
     @property
     def backend(self) -> str:
@@ -92,7 +92,7 @@ class ImportDevice(devices.TargetDevice):
         return self._vendor
 
     def gpu(self, question: str) -> devices.TargetDevice:
-        """Itself, of a known arch.
+        """The device itself, if its arch is known.
 
         Raises:
             AskedAtImportError: the arch is not known yet.
@@ -282,7 +282,7 @@ def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tup
 
 
 def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:
-    """In place of what starts the driver."""
+    """Replace the function that starts CUDA's driver: the author's code may not call it."""
     if not own.line()[0]:
         original()
         return

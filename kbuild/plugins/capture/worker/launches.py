@@ -1,4 +1,4 @@
-"""One launch of a Triton kernel, as a step of a run."""
+"""The launch of a Triton kernel, as a step of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def launch_step(  # noqa: PLR0917
     described: Callable[[Any], Any],
     place: str,
 ) -> dict[str, Any]:
-    """One `kernel[grid](*args, **kwargs)`.
+    """Record one `kernel[grid](*args, **kwargs)`.
 
     Args:
         kernel: a kernel function, and what is wrapped around it.

@@ -145,7 +145,7 @@ class ModuleState:
 
     @contextmanager
     def taken_away(self) -> Iterator[None]:
-        """In this context what programs can change is absent, and nothing is remembered.
+        """Hide state that calls can change, and clear caches, in this context.
 
         Raises:
             CaptureError: the run keeps a tensor for the next call.

@@ -182,7 +182,7 @@ class Search:
     def _every_value(
         self, name: str, conditions: Sequence[str], near: Values
     ) -> Sequence[int] | None:
-        """All values of a name between which conditions can tell; None where they are too many."""
+        """Values of a name to try one by one, of one period if conditions repeat; None if many."""
         if not isinstance(near[name], int):
             return None
         bounds = self.bounds.get(name, Bounds())
@@ -285,7 +285,7 @@ def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
 
 
 def period_of(name: str, conditions: Sequence[str]) -> int:
-    """After how many values of a name conditions repeat: it is in `name % number` alone; or 0."""
+    """Period with which conditions repeat in a name used only as `name % number`; else 0."""
     period = 1
     for condition in conditions:
         nodes = list(ast.walk(ast.parse(condition, mode="eval")))

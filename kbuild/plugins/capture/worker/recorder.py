@@ -455,7 +455,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 raise CaptureError("writes through a view of another dtype", self.line())
 
     def returned(self, value: Any) -> Any:
-        """As `value`, of what the function returns.
+        """Describe a value that the function returns, as `value` does.
 
         Raises:
             CaptureError: an op cannot return it.
@@ -468,7 +468,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def launch(
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """One `kernel[grid](*args, **kwargs)`."""
+        """Record one `kernel[grid](*args, **kwargs)`."""
         step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value, self.line())
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])

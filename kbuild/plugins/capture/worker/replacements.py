@@ -205,7 +205,7 @@ class _DriverTarget:
 
     @property
     def arch(self) -> Any:
-        """As Triton numbers it: 90."""
+        """Number of the arch in Triton: 90."""
         major, minor = self._capability()
         return major * 10 + minor
 

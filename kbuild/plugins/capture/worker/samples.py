@@ -168,7 +168,7 @@ def sampled(
 
 
 def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) -> Trace | None:
-    """One call; None where the run cannot be recorded."""
+    """Run one call; None if the run cannot be recorded."""
     contiguous = frozenset(call.contiguous)
     numbers = DrawnNumbers(
         values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides

@@ -84,7 +84,7 @@ class Settings:
         raise NotFollowedError(f"`{asked}` is none of {', '.join(question.choices)}")
 
     def dtype(self, name: str) -> torch.dtype:
-        """As `answer`, of a dtype."""
+        """The answer of `answer` as a dtype."""
         answer = self.answer(name)
         return answer if isinstance(answer, torch.dtype) else getattr(torch, answer)
 
@@ -99,7 +99,7 @@ class Settings:
 
     @contextmanager
     def decided(self, name: str, value: Any) -> Iterator[None]:
-        """In this context a question has one answer."""
+        """Fix the answer to a question in this context."""
         self._decided.append((name, value))
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which parameters of a Triton kernel it stores through, and which it computes addresses with."""
+"""Parameters through which a Triton kernel stores, and those it computes addresses with."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class Symbols:
         return printer.print(self._with_rows(self._divided(expression)))
 
     def _divided(self, expression: Any) -> Any:
-        """With quotients of products without a rest as products: `N * M // N` is `M`."""
+        """Replace exact quotients of products by products: `N * M // N` becomes `M`."""
         if not isinstance(expression, sympy.Basic):
             return expression
         quotients = {}
@@ -189,7 +189,7 @@ class Symbols:
         return expression.xreplace(quotients) if quotients else expression
 
     def _with_rows(self, expression: Any) -> Any:
-        """With the product of the dimensions of `...` as one symbol, if there is nothing else."""
+        """Replace the product of the dimensions of `...` by one symbol, if no other use is left."""
         own = [symbol for symbol, text in self.texts.items() if text in BATCH]
         first, *others = own or [None]
         if not isinstance(expression, sympy.Basic) or not others:

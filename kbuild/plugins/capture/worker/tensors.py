@@ -51,7 +51,7 @@ def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: A
 
 
 def _chosen(condition: Any, yes: Any, no: Any) -> Any:
-    """One of two integers, as an expression."""
+    """Choose one of two integers, as an expression."""
     if isinstance(condition, bool):
         return yes if condition else no
     node = condition.node

@@ -63,7 +63,7 @@ def traced(
     decisions: Mapping[str, bool],
     recorder: Recorder | None = None,
 ) -> Trace:
-    """One run.
+    """Run the function once, and record the run.
 
     Args:
         call: the function and its arguments.
@@ -118,7 +118,7 @@ def _traced(
 def _followed(
     call: WrapperCall, recorder: Recorder, decisions: Mapping[str, bool]
 ) -> tuple[Trace, Exception | None]:
-    """One run, and the error that it ends in."""
+    """Run the function once; the record, and the error that ended the run."""
     symbols = recorder.symbols
     symbols.env.place = recorder.line
     trace, ended = recorder.trace, None

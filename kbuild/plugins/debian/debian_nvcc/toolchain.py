@@ -63,7 +63,7 @@ class DebianNvccPins:
 
     @property
     def title(self) -> str:
-        """For the record."""
+        """Title for the record."""
         return f"{self.nvcc} (Debian {self.suite})"
 
 
@@ -79,7 +79,7 @@ def pins() -> DebianNvccPins:
 
 
 def data_text(name: str) -> str:
-    """One data file."""
+    """Text of a data file."""
     return (_DATA / name).read_text("utf-8")
 
 
