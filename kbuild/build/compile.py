@@ -126,6 +126,7 @@ class Compilation:
         if produced is not None:
             files = files.merge(produced.files)
         files.write(self.space.source, force=True)
+        # A file that an earlier plan installed must not be shipped.
         shutil.rmtree(self.space.stage.parent, ignore_errors=True)
         self.space.stage.mkdir(parents=True)
         if not self.plan.is_compiled:
@@ -220,6 +221,7 @@ class Compilation:
         mark = self.space.tree / _CONFIGURED_FILE
         if mark.is_file() and mark.read_text() == key:
             return
+        # Removed first: a configuration that is interrupted must not count as done.
         mark.unlink(missing_ok=True)
         detection = CompilerDetectionCache(
             self.toolchain, self._languages, FactCache(self.run.cache)
@@ -277,6 +279,7 @@ class Compilation:
         part of the files that does not follow from the plan.
         """
         if sys.platform != "win32":  # there is no launcher that records anything
+            # ninja compares times only; these objects were made from other content.
             ninja.delete_stale_objects(self.space.tree)
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
@@ -294,6 +297,7 @@ class Compilation:
                 tell=self.tell,
                 lock=self._held,
             )
+            # A generated file that had to be written again was edited during the build.
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(

@@ -64,6 +64,7 @@ class CompilerDetectionCache:
         files = sorted((tree / _CMAKE_FILES).glob(f"*/{_COMPILER_FILES}")) if self.is_kept else []
         versions = {file.parent.name for file in files}
         texts = {file.name: file.read_text() for file in files}
+        # Files that name this tree would be wrong in any other.
         if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
             return
         lines = (tree / _CMAKE_CACHE).read_text(errors="replace").splitlines()

@@ -156,6 +156,8 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
+    # Before `up_to_date_result`: an interrupted move may have left the old variant under another
+    # name.
     remove_leftovers(context.project.root, context.output)
     results = {plan.variant: up_to_date_result(context, plan) for plan in fitting}
     waiting = [plan for plan in fitting if results[plan.variant] is None]

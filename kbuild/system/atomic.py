@@ -51,6 +51,7 @@ def open_draft(target: str, mode: int = 0o600) -> tuple[int, str]:
     draft = f"{folder or os.curdir}/.{name[:_MAX_NAME_LENGTH]}{DRAFT_SUFFIX}"
     handle = _open_exclusively(draft, mode)
     if handle is None:
+        # Another writer has the usual name: this one needs a name of its own.
         draft = f"{draft[: -len(DRAFT_SUFFIX)]}.{_unique()}{DRAFT_SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS
         handle = os.open(draft, flags | getattr(os, "O_NOFOLLOW", 0), mode)
@@ -119,6 +120,7 @@ def remove_path(path: str) -> None:
 def _remove_folder(path: str) -> None:
     import shutil
 
+    # Renamed first, so that no reader sees a folder with some of its files.
     draft = path if path.endswith(DRAFT_SUFFIX) else draft_path(path)
     try:
         os.rename(path, draft)  # all of it in one step

@@ -100,6 +100,7 @@ def memory_budget(root: Path = Path("/")) -> int:
 
     `root` is where `proc` and `sys` are found.
     """
+    # A container may have less than its machine has free, and the other way round.
     rooms = [room for room in (available_memory(root), *cgroup_headroom(root)) if room is not None]
     return max(1, int(min(rooms, default=_half_of_physical_memory()) * _SHARE))
 

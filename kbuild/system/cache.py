@@ -266,6 +266,7 @@ class Cache:
                 continue
             known = folders.setdefault(key, Entry(key, entry, 0.0, 0))
             known.size += status.st_size
+            # The record's time counts: `get` sets it, and no other file's.
             if path == self.file(key):
                 known.used = status.st_mtime
         yield from folders.values()
@@ -296,6 +297,7 @@ class Cache:
         body = b"".join(parts)
         digest = self._digest(key, lengths, body).encode()
         names = f"{self.kind.name} {self.kind.version}".encode()
+        # The lengths come first, so that `first_part` reads no more than it needs.
         return b"%b %b %b %b\n%b" % (_MAGIC, names, digest, lengths, body)
 
     def _unpack(self, key: str, data: bytes) -> list[bytes] | None:

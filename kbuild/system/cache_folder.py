@@ -46,6 +46,7 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
     """
     if environ.get(SHARED_CACHE_VARIABLE) == "1" or not hasattr(os, "geteuid"):
         return
+    # A folder inside may be writable although the one around it is not.
     names = ("", "store", *(kind.name for kind in KINDS))
     for folder in (cache / name for name in names):
         try:

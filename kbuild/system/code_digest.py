@@ -83,6 +83,8 @@ def _cached_digest(folder: Path, package: Path) -> str:
     roots = _roots(package)
     states, newest = _file_states(roots, searched)
     digest = _digest_of_roots(roots)
+    # Not kept if a file may have changed while it was read: its times could be those of both
+    # states.
     is_settled = newest < time.time_ns() - _SETTLED and _file_states(roots, searched)[0] == states
     if is_settled:
         cache.put_json(key, {"roots": roots, "states": states, "digest": digest})
@@ -139,6 +141,7 @@ def _files(roots: Iterable[str]) -> list[_Row]:
                     files.append(_row(path, seen))
                 elif entry.name != _BYTECODE:
                     place = os.path.realpath(path) if entry.is_symlink() else path
+                    # Links may form a circle.
                     if place not in followed:
                         followed.add(place)
                         pending.append(path)

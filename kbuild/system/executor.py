@@ -41,6 +41,7 @@ def run_tasks(
     """
     if not tasks:
         return []
+    # Without a jobserver, a variant in excess of `jobs` would compile at once.
     ahead = _PREPARED_AHEAD if run.server is not None else 0
     workers = min(len(tasks), run.budget.jobs + ahead + more)
     with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
@@ -53,6 +54,7 @@ def run_tasks(
                 for future in done:
                     future.result()
                 if run.budget.is_over and run.server is not None:
+                    # Without tokens, the builds under way start no more units.
                     run.server.drain()
         except BaseException:
             run.stopped.set()

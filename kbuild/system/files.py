@@ -246,6 +246,7 @@ class FileSet:
         """
         known = read_manifest(root) if manifest else {}
         self._refuse_conflicts(root, known, force=force or not manifest)
+        # A link in place of a folder would have files written outside of the project.
         self._refuse_outside(root)
         written, unchanged = [], []
         with _all_or_nothing(root) as created:
@@ -259,6 +260,8 @@ class FileSet:
                 replace_atomically(target, data)
                 written.append(path)
             if manifest:
+                # The manifest is written last: what an interrupted write left is still known to be
+                # kbuild's.
                 remove_known(root, {path: known[path] for path in known if path not in self._files})
                 write_manifest(root, {path: sha256(data) for path, data in self.items()})
         return WriteReport(tuple(written), tuple(unchanged))
@@ -293,7 +296,7 @@ def _has_content(file: Path, data: bytes) -> bool:
 
 @contextmanager
 def _all_or_nothing(root: Path) -> Iterator[list[Path]]:
-    """Take away the files that are named to it, and folders that this empties, on failure."""
+    """On failure, remove the files that were added to the list, and folders that become empty."""
     is_new = not root.exists()
     created: list[Path] = []
     try:

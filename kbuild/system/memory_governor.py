@@ -184,6 +184,7 @@ class MemoryReservations:
             others = [other for other in table.claims if other.pid != claim.pid]
             self.threads = self._room(claim, others, threads)
             if self.threads:
+                # The age counts from the start: the unit that started last is paused first.
                 claim.state, claim.since = RUNNING, time.time()
                 claim.threads = self.threads
             table.claims = [*others, claim]
@@ -193,7 +194,10 @@ class MemoryReservations:
         """Threads that fit; 0 when not even one does."""
         holding = [other for other in others if other.state != WAITING]
         if not holding:
+            # Nothing will free memory, so a unit that needs more than the whole budget starts as
+            # well.
             return self._threads_beside([], claim, threads) or 1
+        # Memory is short already.
         if any(other.state == PAUSED for other in holding):
             return 0
         now = time.time()
@@ -216,6 +220,7 @@ class MemoryReservations:
         running = [claim for claim in claims if claim.state == RUNNING]
         paused = sum(claim.used for claim in claims if claim.state == PAUSED)
         heaviest = sorted((each for claim in running for each in claim.processes), reverse=True)
+        # At most `jobs` processes run at a time, so the heaviest of them are the worst case.
         expected = max(sum(heaviest[: self._jobs or None]), sum(claim.used for claim in running))
         return paused + expected <= self._budget
 
@@ -302,9 +307,12 @@ class MemoryGovernor:
                 self._go_on()
             elif advice == PAUSED:
                 if not self._halted:
+                    # A stopped compiler does not react to Ctrl-C: from now on, `_end` passes
+                    # signals on.
                     self._halted = time.time()
                     for number in _ENDING:
                         _signal.signal(number, self._end)
+                # Sent at each look, because a stopped tree may have new processes.
                 self._tree.send(_signal.SIGSTOP)
             else:
                 self._go_on()

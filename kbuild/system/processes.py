@@ -44,6 +44,7 @@ class BoundedText:
             self._head.append(line)
             self._head_size += len(line)
             return
+        # Also one line can be longer than everything that is kept.
         self._tail.append(line[-self.limit :])
         self._tail_size += len(self._tail[-1])
         while self._tail_size > self.limit and len(self._tail) > 1:
@@ -217,6 +218,8 @@ class LocalRunner:
         inherit: tuple[int, ...],
     ) -> _Process:
         with self._lock:
+            # Checked under the lock: otherwise a process could start after `stop` has ended all
+            # others.
             if self._is_stopped:
                 raise InterruptedError(errno.EINTR, "not started: kbuild is stopping")
             process = subprocess.Popen(  # noqa: TID251 - this is the door

@@ -160,6 +160,7 @@ class Store:
         entry = self.find(recipe)
         if entry is None:
             with self._lock(recipe.name):
+                # Another process may have installed it while this one waited for the lock.
                 entry = self.find(recipe) or self._install(recipe, make)
         return entry.touch()
 
@@ -216,6 +217,7 @@ class Store:
             counts = {"size": size, "linked": linked, "files": len(members)}
             entry = {"recipe": recipe.to_json(), **counts, **facts}
             others = _members_of(StoreEntry(self.root / name) for name in facts.get("parts", ()))
+            # None marks a file that a part has and this entry has not.
             own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
             own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
             replace_atomically(
@@ -223,6 +225,7 @@ class Store:
             )
             replace_atomically(partial / _ENTRY_FILE, (json.dumps(entry, indent=1) + "\n").encode())
             readonly_tree.make_read_only(root)
+            # On the disk before the rename: a power cut must not leave an entry with empty files.
             sync_tree(partial)
             partial.rename(self.place(recipe).folder)
         finally:
@@ -230,7 +233,7 @@ class Store:
         return self.place(recipe)
 
     def _clear_partial(self, but: str = "") -> None:
-        """Remove what nobody is at any more; the lock of the entry `but` is held already."""
+        """Remove installations that nobody is working on; the lock of `but` is held already."""
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):

@@ -62,7 +62,7 @@ def locked_temporary_folder(purpose: str, base: str = "") -> Iterator[TemporaryF
 
 @contextmanager
 def temporary_folder(purpose: str, base: str = "") -> Iterator[Path]:
-    """See `scratch`; for what no process uses any longer than kbuild."""
+    """See `locked_temporary_folder`; for what no process uses any longer than kbuild."""
     with locked_temporary_folder(purpose, base) as held:
         yield held.folder
 

@@ -138,6 +138,7 @@ class _LocalBatch:
     def work(self) -> None:
         threads = [
             threading.Thread(target=self._with_token, name="unit", daemon=True)
+            # The calling thread is the first worker.
             for _ in range(1, self._count)
         ]
         for thread in threads:

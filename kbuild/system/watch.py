@@ -51,6 +51,7 @@ class FolderWatcher:
 
     def _settled(self) -> Mapping[str, FileStamp]:
         current = self._snapshot()
+        # A save may take several steps (write beside, rename): wait for a state that lasts.
         while current != self._known:
             time.sleep(_SETTLED_S)
             before, current = current, self._snapshot()

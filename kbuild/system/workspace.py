@@ -96,6 +96,7 @@ class Workspace:
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             is_waiting = False
+            # Polled, because a blocking `flock` could not be given up when the time is over.
             while not _try_lock(handle):
                 if is_ending():
                     raise IncompleteError("not started: another build of this variant is running")

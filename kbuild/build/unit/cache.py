@@ -117,6 +117,7 @@ class UnitCache:
         """The parts of the newest entry that fits; None when there is none."""
         for entry, record in self._fitting_entries():
             parts = self._cache.get(entry)
+            # Another process may have replaced the entry since its record was read.
             if parts is not None and parts[0] == record:
                 self._entry = entry
                 return parts
@@ -174,6 +175,7 @@ class UnitCache:
     def _fitting_entries(self) -> Iterator[tuple[str, bytes]]:
         """Keys and records, the newest first."""
         for entry in self._cache.newest(self.key):
+            # The record alone decides whether an entry fits; objects are large.
             record = self._cache.first_part(entry)
             try:
                 if record is not None and self._fitting(record) is not None:
@@ -230,6 +232,7 @@ class UnitCache:
 
     def _named(self, messages: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
+            # NUL marks what was replaced, so that `_placed` replaces nothing else.
             messages = messages.replace(place.encode(), b"\0" + name.encode() + b"\0")
         return messages
 

@@ -59,6 +59,7 @@ class CompileCommand:
         self._has_depends = False
         asked = 0
         if language == "CUDA":
+            # Threads change no object, so they are no part of the key.
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
         self.options = [self._named_word(word) for word in self.options]
@@ -135,6 +136,8 @@ class CompileCommand:
         mapping = word[len(host) :]
         if host:  # quoted there when it has a space
             mapping = mapping.strip("'")
+        # The place differs between builds and machines; only the name it is mapped to is in the
+        # key.
         if not mapping.startswith(FILE_MAP):
             return False
         place, _, name = mapping[len(FILE_MAP) :].rpartition("=")

@@ -199,6 +199,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
     """
     start = time.time()
     handle = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Unlinked at once: the descriptor suffices, and a launcher that is killed leaves no file.
     os.unlink(scratch)
     streams = [(os.POSIX_SPAWN_DUP2, handle, 1), (os.POSIX_SPAWN_DUP2, handle, 2)]
     try:
@@ -206,6 +207,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
     except OSError as error:
         return CompilerResult(NOT_FOUND, f"{argv[0]}: {error.strerror}\n".encode())
     _watch_until_exit(pid, look)
+    # `wait4` reports the time and memory of this one compiler.
     _, status, used = os.wait4(pid, 0)
     os.lseek(handle, 0, os.SEEK_SET)
     with open(handle, "rb") as file:
@@ -270,6 +272,7 @@ class CompileAttempts:
         if ended is None or not ended.was_killed:
             return ended
         self.killed = ended
+        # A reservation of the whole budget: the retry runs alone.
         return self._with_room(max(needed, self._settings.memory), 1)
 
     def _with_room(self, needed: int, most: int) -> CompilerResult | None:
@@ -279,6 +282,8 @@ class CompileAttempts:
             if ended is None or not overseer.gave_way:
                 return ended
             self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
+            # Always more than before: an equal reservation could be admitted beside the same units
+            # again.
             needed, most = max(needed + 1, int(overseer.used * _REGROWTH)), 1
 
     def _within(self, needed: int, most: int) -> tuple[MemoryGovernor, CompilerResult | None]:
@@ -292,6 +297,7 @@ class CompileAttempts:
             return overseer, None
         self._record |= {"weight": needed, "waited": waited}
         try:
+            # The headers are looked up after the waiting, which may have taken minutes.
             headers = self._begin()
             ended = self._with_headers(headers, ledger.threads, overseer) if headers else None
             argv = self._command.argv if self._settings.tool else self._command.plain
@@ -305,6 +311,7 @@ class CompileAttempts:
             return ledger.take(needed, self._settings.is_over, most)
         except (OSError, ValueError) as error:
             self._warn(_RESERVATIONS_WARNING.format(error))
+            # A ledger that cannot be used fails no build: the unit runs without a reservation.
             ledger.threads = 1
             return 0.0
 

@@ -109,6 +109,7 @@ class FileHashes:
         if entry is not None and entry[0] == _stamp(now):
             return (*now[:4], entry[1])
         identity = identify(path)
+        # A younger file could change again without another time, so its hash is not kept.
         if identity is not None and max(identity[1:3]) < self._now - _SETTLED:
             memory[name] = (_stamp(identity), identity[4])
             self._changed.add(folder)
@@ -261,6 +262,7 @@ class UnitInputs:
         since, now = file_clock(), FileHashes(self._cache)
         search = HeaderSearch(self._command.folders)
         read = list(paths)
+        # Without a depfile (the compiler failed), the expected inputs are compared.
         for path in dict.fromkeys((*self._always, *(read or self._expected))):
             if path not in self._expected:
                 is_changed = self._is_new(path, now, search)
@@ -279,6 +281,7 @@ class UnitInputs:
         """Write beside the object `target` what it was made from."""
         read = {path: self.files.identity(path) for path in (*self._always, *paths)}
         rows = [_inputs_row(path, storable_state(then, self._since)) for path, then in read.items()]
+        # A header that appears at one of these paths makes the object stale.
         rows += [_inputs_row(path, None) for path in self.search.absent]
         text = "\n".join((_INPUTS_FORMAT, _inputs_row(target, identify(target)), *rows))
         replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))

@@ -48,6 +48,7 @@ class UnitCompilation:
         if diagnostics is not None:
             return self._deliver(diagnostics)
         unit = self._unit
+        # Variants and other builds may want the same object: one process compiles it, others wait.
         lock = unit.lock() if unit and not unit.refusal else None
         try:
             diagnostics = self._wait_for_peer(lock) if lock is not None else None
@@ -65,6 +66,7 @@ class UnitCompilation:
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
+        # None if the other process failed: this one compiles then.
         return self._from_cache()
 
     def _deliver(self, diagnostics: bytes) -> int:

@@ -152,6 +152,7 @@ class HeaderEntry:
         """
         lock, fresh = self._cache.lock(self._key), ""
         try:
+            # Another process may have made it since `is_due` was asked.
             if not lock.try_acquire() or self._cache.get(self._key) is not None:
                 return None
             fresh = draft_path(self.folder)
@@ -280,6 +281,7 @@ class PrecompiledHeaders:
 
     def _compiled_with(self, entry: HeaderEntry, run: RunCompiler) -> CompilerResult | None:
         command = self._command
+        # Without `-fpch-deps`, the depfile would lack the headers inside of the precompiled one.
         begin = ["-include", entry.header, "-fpch-deps", "-Winvalid-pch"]
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:
