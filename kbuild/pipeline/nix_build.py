@@ -139,6 +139,7 @@ class NixBuild:
         from kbuild.checks.probe_cache import record_built
 
         target, state = self._target(name), self.flake.nix.sandbox.state
+        # With `--rebuild`, a variant is built although its copy is current.
         if is_current_copy(self._space(name), derivation.output, target):
             return self._placed(name, "up-to-date")
         copy_variant(self._space(name), derivation.output, target, "" if state == "on" else state)

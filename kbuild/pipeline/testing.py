@@ -153,6 +153,7 @@ class ProjectTests:
         is_chosen = any((root / path).exists() for path in paths)
         places = () if is_chosen else (str(self.folder(root)),)
         marked = ("-m", CI_MARKER) if self.marked else ()
+        # kbuild's own plug-in would build the kernel; here the built variant is tested.
         plugins = ("no:cacheprovider", f"no:{_OWN_PLUGIN}", _PLUGIN)
         options = tuple(word for name in plugins for word in ("-p", name))
         return (*places, *marked, *options, f"--rootdir={root}", *self.rest)

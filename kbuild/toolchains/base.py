@@ -48,6 +48,7 @@ class Toolchain:
     def fingerprint(self) -> str:
         """Changes when anything that can change an object file changes."""
         place = "" if self.store is None else str(self.store)
+        # Without the store's place, so that machines with different home folders agree.
         cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]
         text = json.dumps([self.source, cache, self.versions, self.headers], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

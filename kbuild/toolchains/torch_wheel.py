@@ -72,6 +72,7 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
             )
         tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
         with temporary_folder("wheel") as scratch:
+            # The probe reads files: it runs in other interpreters, which know nothing of wheels.
             for member in (VERSION_FILE, _CMAKE_FILE):
                 if member in wheel.names:
                     copy = scratch / member
@@ -130,7 +131,7 @@ _PRERELEASE = re.compile(r"\d(?:\.dev|a|b|rc)\d")
 
 @dataclass(frozen=True)
 class TorchWheel:
-    """A Torch wheel for this machine; a `TorchWheel`."""
+    """A Torch wheel for this machine, which the user gave."""
 
     path: Path
     metadata: Facts

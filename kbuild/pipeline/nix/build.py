@@ -172,6 +172,8 @@ class NixBuildMonitor:
             self._start(event)
         elif event.action == "stop":
             build = self._running.pop(event.id, None)
+            # Two activities may be about one build, on this machine and on the builder: the last
+            # one ends it.
             if build is not None and build not in self._running.values():
                 build.end(self.clock())
                 build.close()

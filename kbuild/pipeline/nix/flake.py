@@ -117,8 +117,8 @@ def evaluation_error(output: str, root: Path) -> KbuildError:
     """The error for an evaluation that failed.
 
     Returns:
-        A `ConfigError` with file and line when the fault is in the project, else an
-        `EvaluationError`.
+        A `ConfigError` with file and line when the fault is in the project, else a
+        `FlakeEvaluationError`.
     """
     errors = [event for event in _events(output) if event.level == 0 and event.action == "msg"]
     event = next((event for event in errors if event.raw), None) or _unstructured(output)

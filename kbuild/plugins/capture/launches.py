@@ -111,7 +111,7 @@ class CapturedFunction:
     name: str
     launches: tuple[CapturedLaunch, ...]
     digest: str = ""
-    """Digest of the function and of the code that it calls; see `function_digest`."""
+    """Digest of the function and of the code that it calls; see `SourceDigests.of`."""
     tuned: tuple[Mapping[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
