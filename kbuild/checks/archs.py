@@ -203,6 +203,7 @@ class ArchsCheck(LibraryCheck):
             return
         yield from self._unnamed(holders, claim)
         others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
+        # A missing arch could be in a library that could not be read.
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 

@@ -265,9 +265,9 @@ class LoadCheck(Check):
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
     def _missing(self, module: str, answer: ProbeAnswer, kernel: _Kernel) -> Finding:
-        """A module was not found; whose fault that is depends on who brings it.
+        """The finding on a module that was not found, by the package that should provide it.
 
-        What a release of Torch for another device brings is there for some of its users.
+        A module that only Torch for another device has is there for some users.
         """
         metadata = kernel.metadata
         if module in load_data("modules")["backends"].get(metadata.backend, ()):

@@ -113,7 +113,7 @@ def _shared(trace: StaticLibraryTrace, elf: ElfFile) -> str | None:
 
 
 def _severity(trace: StaticLibraryTrace, elf: ElfFile) -> Severity:
-    """A text alone may be somebody's own when the shared library is there."""
+    """The severity: a text alone proves little if the file needs the shared library as well."""
     severity: Severity = trace.library["severity"]
     return severity if trace.symbols or not _shared(trace, elf) else "warning"
 

@@ -185,7 +185,7 @@ class _ImageResources:
 
 
 def _resources_of(unit_image: UnitImage) -> _ImageResources:
-    """Read the resources from the code, and from the compiler where the driver makes the code (PTX)."""
+    """Read the resources from the code, or from the compiler if the driver compiles it later."""
     from kbuild.checks.readers.nvidia import read_kernel_resources
 
     kernels = read_kernel_resources(unit_image.code)
@@ -500,7 +500,7 @@ def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str
 def _only_in_sources(
     on_sources: Iterable[Finding], on_output: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """The findings on sources that the checks of the variant do not repeat, as far as they matter."""
+    """Findings on sources that matter and that the checks of the variant do not repeat."""
     from kbuild.checks.base import SOURCE_CHECKS
 
     again = {(finding.check, finding.what) for finding in on_output}

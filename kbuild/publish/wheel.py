@@ -206,6 +206,7 @@ class KernelWheel:
         if system.os == "windows":
             return {"x86_64": "win_amd64", "aarch64": "win_arm64"}[system.cpu]
         policies = [best_policy(read_elf(path)) for path in libraries]
+        # manylinux promises that the library runs everywhere; with a foreign library it does not.
         if None in policies or any(packaged.foreign_libraries() for packaged in compiled):
             return f"linux_{system.cpu}"
         newest = max(filter(None, policies), key=lambda name: [int(n) for n in name.split("_")[1:]])
