@@ -93,6 +93,7 @@ def _read(project: str) -> Record | None:
 def _question(argv: Sequence[str]) -> str:
     """A digest of the command line and everything that gives it its meaning."""
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
+    # The printed text depends on the terminal: its width, and colours.
     columns = [os.get_terminal_size(n).columns if os.isatty(n) else 0 for n in (1, 2)]
     place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)(), columns]
     question = json.dumps([list(argv), place, variables], sort_keys=True)

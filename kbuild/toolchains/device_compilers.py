@@ -34,7 +34,7 @@ class DeviceCompiler:
     """CMake cache entries that make a generated project use it."""
     env: tuple[tuple[str, str], ...] = ()
     has_host_compiler: bool = False
-    """True when the host's part of its units is compiled by another compiler: `nvcc_host_compiler`."""
+    """True if another compiler compiles the host's part of units, see `nvcc_host_compiler`."""
 
     @property
     def root(self) -> Path:

@@ -54,7 +54,7 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
 
 
 OTHER_FILES = "it was made from other files than those that are here"
-"""Reason for refusing an entry of another machine that other files here may still fit."""
+"""Reason for refusing another machine's entry that is right there: the files here differ."""
 ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""

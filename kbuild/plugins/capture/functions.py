@@ -306,6 +306,7 @@ class FunctionReader:
         section = writer.section()
         text = json.dumps({**section, "schema": ""})
         asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
+        # The op does not depend on these answers: write it again without them.
         if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
             arguments = [argument for argument in arguments if argument.name not in unused]
             paths = [_without_answers(path, unused) for path in paths]

@@ -240,6 +240,7 @@ def _answer(
         text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
         own = {"HOME": str(folder), "TMPDIR": str(folder)}
         done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
+        # The answer comes in a file, because the author's code may print anything.
         if file.is_file():
             answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
             return answer
@@ -285,6 +286,7 @@ def _answer_by_device(
         are_differentiated = any(answer["differentiated"] for answer in answers)
         if needed <= contiguous and are_differentiated == differentiated:
             break
+        # What one GPU's paths need must hold for all of them: the op has one schema. Ask again.
         contiguous, differentiated = needed, are_differentiated
     lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
     return {**answers[0], **lists}

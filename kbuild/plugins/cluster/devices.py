@@ -92,6 +92,7 @@ def held_device(
     folder = Path(temporary_base()) / f"kbuild-devices-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)
+    # The folder has a known name in a folder where everybody can write.
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise StorageError(f"`{folder}` belongs to another user")
     while not is_ending():

@@ -132,6 +132,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
             local_directory=str(request.folder / "dask"),
             resources=resources,
             security=security,
+            # kbuild reserves memory by itself: Dask would pause or restart the worker.
             memory_limit=0,
             dashboard=False,
             dashboard_address=_NO_PAGES,
@@ -147,7 +148,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
 
 
 def _take_processors(request: WorkerRequest) -> int:
-    """Keep to the processors that the worker may use; their number."""
+    """Restrict the process to the worker's processors; return their number."""
     from kbuild.system.budget import available_processors
 
     if request.processors:

@@ -185,6 +185,7 @@ def _seek_data(file: IO[bytes], deb: Path) -> int:
             raise ValueError(f"`{name}` has no length")
         if name == _DATA_MEMBER:
             return int(digits)
+        # Members begin at even offsets.
         file.seek(int(digits) + int(digits) % 2, 1)
     raise ToolchainError(f"{deb} has no {_DATA_MEMBER}, the only kind that kbuild reads")
 

@@ -1,4 +1,4 @@
-"""Builds a `load_inline`: which of Torch's headers it gets, and where its errors are."""
+"""Builds the project of a `load_inline`: chooses Torch's headers, and places its errors."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
         except BuildError as error:
             if is_whole or request.is_stable or not _may_lack_header(error, request):
                 raise
+            # The names in the sources did not show which headers they need: compile with all of
+            # Torch's.
             write_project(variant.root, request, torch, is_whole=True)
             record = build_to_load(variant, cache)
     except BuildError as error:

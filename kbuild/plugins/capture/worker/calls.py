@@ -124,6 +124,7 @@ class CallFilter:
         """Look at the errors in an author's function, also at those that it catches."""
         if not self._is_of_author(frame.f_code):
             return None
+        # Only exceptions matter; an event for each line would be slow.
         frame.f_trace_lines = False
         return self._look_at_error
 

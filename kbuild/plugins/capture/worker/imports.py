@@ -180,6 +180,8 @@ def imported_function(
         names = vars(module)
         for name, value in list(names.items()):
             if type(value) is _Answer:
+                # A constant that other GPUs have with another value: a decision on it would be
+                # wrong there.
                 names[name] = _SeveralAnswers(value.question)
     return function
 
@@ -208,6 +210,7 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
     version: Any = torch.version
     kind, known = version.__class__, vars(version)
     answers = {name: property(partial(told, name, known[name])) for name in ("cuda", "hip")}
+    # Attributes that a module has cannot be computed; properties of its class can.
     version.__class__ = type("_Version", (kind,), answers)
     try:
         yield

@@ -66,6 +66,7 @@ def in_place_of_triton(
     replaced += tensor_attributes(recorder)
     replaced += recorder.settings.methods()
     symbols = recorder.symbols
+    # Functions are replaced in all modules: authors import them under names of their own.
     functions = [
         *recorder.settings.functions(),
         (triton.next_power_of_2, symbols.power_of_2),
