@@ -176,7 +176,9 @@ class Toolchains:
         if not requires.libraries:
             return toolchain
         headers = self.headers.resolve(requires.libraries, _release(requires))
-        facts = ((found.fact, ";".join(map(str, found.include_dirs))) for found in headers)
+        facts = (
+            (dependency.fact, ";".join(map(str, dependency.include_dirs))) for dependency in headers
+        )
         return replace(
             toolchain,
             cache=(*toolchain.cache, *facts),

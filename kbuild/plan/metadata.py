@@ -355,9 +355,9 @@ class _MetadataReader:
     def _provenance(self) -> Provenance | None:
         if self.document.get("provenance") is None:
             return None
-        whole = self._object(self.document, "provenance")
+        entry = self._object(self.document, "provenance")
         prefix = "provenance.kernel-builder."
-        builder_entry = self._object(whole, "kernel-builder", required=True, prefix="provenance.")
+        builder_entry = self._object(entry, "kernel-builder", required=True, prefix="provenance.")
         has_git = any(builder_entry.get(key) is not None for key in ("commit", "sha", "dirty"))
         builder = Builder(
             version=self._text(builder_entry, "version", prefix=prefix) if builder_entry else "",
@@ -370,7 +370,7 @@ class _MetadataReader:
             or "",
             overruled=self._overruled(builder_entry, prefix),
         )
-        kernel = self._object(whole, "kernel", prefix="provenance.")
+        kernel = self._object(entry, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
 
     def _toolchain(self, builder: JsonObject, prefix: str) -> UsedToolchain | None:

@@ -187,8 +187,8 @@ class KernelWheel:
         tags = [tag for packaged in self.variants for tag in _extension_tags(packaged)]
         exact = {tag for tag in tags if tag[1] != "abi3"}
         if len(exact) > 1 or (exact and len(set(tags)) > 1):
-            found = ", ".join(sorted("-".join(tag) for tag in set(tags)))
-            what = f"the variants are for different Python ABIs: {found}"
+            listed = ", ".join(sorted("-".join(tag) for tag in set(tags)))
+            what = f"the variants are for different Python ABIs: {listed}"
             raise CheckError(what, (), hint="write one wheel for each variant")
         # `cp310` is older than `cp39` only as text.
         newest = max(tags, key=lambda tag: int(tag[0][3:]), default=("py3", "none"))

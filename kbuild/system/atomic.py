@@ -93,8 +93,8 @@ def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     pending = [folder]
     while pending:
         try:
-            with os.scandir(pending.pop()) as found:
-                children = list(found)
+            with os.scandir(pending.pop()) as entries:
+                children = list(entries)
         except OSError:
             continue
         for child in children:

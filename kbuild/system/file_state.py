@@ -187,7 +187,7 @@ def _read(
 
     Nothing is read from anything but a file: a pipe would never end.
     """
-    whole = blake2b(digest_size=_HASH)
+    hasher = blake2b(digest_size=_HASH)
     # Opening a pipe without O_NONBLOCK waits for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     before = os.fstat(handle)
@@ -196,8 +196,8 @@ def _read(
         return state_of_stat(before), True
     with open(handle, "rb", buffering=0) as file:
         while block := file.read(_BLOCK):
-            whole.update(block)
+            hasher.update(block)
             take(block)
         after = os.fstat(handle)
-    identity = state_of_stat(after, whole.hexdigest())
+    identity = state_of_stat(after, hasher.hexdigest())
     return identity, state_of_stat(before)[:4] == identity[:4]

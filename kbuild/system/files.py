@@ -226,11 +226,11 @@ class FileSet:
     @property
     def digest(self) -> str:
         """SHA-256 over paths and contents in path order."""
-        whole = hashlib.sha256()
+        hasher = hashlib.sha256()
         for path, data in self.items():
-            whole.update(f"{path}\0{len(data)}\0".encode())
-            whole.update(data)
-        return whole.hexdigest()
+            hasher.update(f"{path}\0{len(data)}\0".encode())
+            hasher.update(data)
+        return hasher.hexdigest()
 
     def write(self, root: Path, *, force: bool = False, manifest: bool = True) -> WriteReport:
         """Write what differs below `root`.

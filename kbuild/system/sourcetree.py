@@ -149,11 +149,11 @@ class SourceTree:
             OSError: it cannot be read.
         """
         if path not in self._digests:
-            whole = hashlib.sha256()
+            hasher = hashlib.sha256()
             with self.open(path) as file:
                 while block := file.read(_BLOCK):
-                    whole.update(block)
-            self._digests[path] = whole.digest()
+                    hasher.update(block)
+            self._digests[path] = hasher.digest()
         return self._digests[path]
 
     def is_inside(self, path: str) -> bool:

@@ -117,9 +117,9 @@ class StoreEntry:
 
     def differences(self) -> tuple[str, ...]:
         """The differences from what was installed, one sentence each."""
-        gone = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
-        if gone:
-            return tuple(f"`{name}`, which says what its files were, is gone" for name in gone)
+        lost = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
+        if lost:
+            return tuple(f"`{name}`, which says what its files were, is gone" for name in lost)
         recorded, actual = self.members, readonly_tree.tree_digests(self.root)
         missing = [f"`{path}` is gone" for path in recorded if path not in actual]
         unknown = [f"`{path}` was added" for path in actual if path not in recorded]

@@ -171,15 +171,15 @@ class ConstantWriter:
         """The only value of a number on the paths of a step."""
         equal = f"{text} == "
         paths = [self.program.paths[leaf] for leaf in step.leaves]
-        found = {
+        equalities = {
             "".join(
                 question for question, yes in path.answers if yes and question.startswith(equal)
             )
             for path in paths
         }
-        if len(found) != 1 or found == {""}:
+        if len(equalities) != 1 or equalities == {""}:
             raise _TooManyValuesError
-        number = found.pop().removeprefix(equal)
+        number = equalities.pop().removeprefix(equal)
         if not is_number(number):
             raise _TooManyValuesError
         return float(number)
@@ -227,10 +227,10 @@ class ConstantWriter:
         names = sorted(names_of(text))
         spans = [self._span(name, conditions) for name in names]
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
-            found = self._powers(text)
-            if found is None:
+            powers = self._powers(text)
+            if powers is None:
                 raise _TooManyValuesError
-            return {"value": text, "choices": found}
+            return {"value": text, "choices": powers}
         decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
         for values in itertools.product(*spans):
             known = dict(zip(names, values, strict=True))

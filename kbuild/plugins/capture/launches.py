@@ -190,8 +190,8 @@ def module_of(source: str) -> str:
     parts = list(PurePosixPath(source).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
-    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
-    parts = parts[odd[-1] + 1 :] if odd else parts
+    non_identifiers = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    parts = parts[non_identifiers[-1] + 1 :] if non_identifiers else parts
     return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)
 
 
@@ -304,8 +304,8 @@ def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[L
 
 def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
     writers: dict[str, _OpWriter] = {}
-    whole = {each.key: each for launch in function.launches for each in launch.spread()}
-    for _, launch in sorted(whole.items()):
+    launches_by_key = {each.key: each for launch in function.launches for each in launch.spread()}
+    for _, launch in sorted(launches_by_key.items()):
         fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
         key = [launch.arguments, fixed, [*launch.constants]]
         text = json.dumps(key)

@@ -182,8 +182,8 @@ class _KernelReader:
         written = self._table.get("src")
         paths = written if isinstance(written, list) else ()
         known = [posixpath.normpath(path) for path in paths if isinstance(path, str)]
-        found = {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
-        return source_digests(found)
+        texts = {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
+        return source_digests(texts)
 
     def _captured(self, path: str, missing: str, hint: str) -> str | None:
         """The text of a file that `kbuild capture` writes; None where there is none."""
@@ -227,21 +227,21 @@ class _KernelReader:
             return
         captured = parse_captured(text, file)
         patterns = [pattern for table in self.launch_tables for pattern in table.launches]
-        found = False
+        has_functions = False
         for function in captured.functions:
             if function.source not in texts.paths:
                 message = f"`{function.source}` is not in `src` of kernel.{self.name}"
                 hint = "record the launches again: `kbuild capture --record -- COMMAND`"
                 self.build.issues.append(Issue((), message, hint, "error", file))
             elif any(fnmatchcase(module_of(function.source), pattern) for pattern in patterns):
-                found = True
+                has_functions = True
                 if texts.of(function.source, function.name) != function.digest:
                     self.place.warning(
                         f"`{function.name}` in {function.source} has changed since its launches "
                         "were captured; `kbuild capture --check` lists such functions"
                     )
                 yield function
-        if not found and not self.build.issues:
+        if not has_functions and not self.build.issues:
             self.build.error(f"`{file}` has no launches of {', '.join(patterns)}")
 
     def _read_function(

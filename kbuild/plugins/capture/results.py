@@ -112,13 +112,13 @@ class OpResults:
         self, name: str, roots: Collection[str], given: Mapping[int, Mapping[str, Any]]
     ) -> None:
         """A result in the memory of buffers of its own."""
-        found: list[tuple[list[Any], dict[str, Any] | None]] = []
+        layouts: list[tuple[list[Any], dict[str, Any] | None]] = []
         for root in sorted(roots):
             value = next(value for value in given.values() if value["tensor"] == root)
             buffer = self.program.buffers[root]
             self.names[root] = name
             if self._is_all(value, buffer):
-                found.append((list(value["sizes"]), None))
+                layouts.append((list(value["sizes"]), None))
                 continue
             view: dict[str, Any] = {
                 "shape": numbers(value["sizes"]),
@@ -126,11 +126,11 @@ class OpResults:
             }
             if value["offset"] != "0":
                 view["offset"] = number_of(value["offset"])
-            found.append((list(buffer.sizes), view))
-        sizes, layout = found[0]
-        if any(other != found[0] for other in found):
+            layouts.append((list(buffer.sizes), view))
+        sizes, layout = layouts[0]
+        if any(other != layouts[0] for other in layouts):
             line = self.program.buffers[max(roots)].line
-            if any(other for _, other in found) or len({len(known) for known, _ in found}) > 1:
+            if any(other for _, other in layouts) or len({len(known) for known, _ in layouts}) > 1:
                 raise CaptureError(f"the result `{name}` has different shapes on paths", line)
             sizes = self._conditional(name, given)
         if name in self.empty and (layout is not None or not sizes):

@@ -343,8 +343,8 @@ def _refusal(declaration: Declaration, file: Path, language: Language, root: Pat
     """The error for a language whose kernels are not captured."""
     attribute = declaration.function.partition(":")[2].partition(".")[0]
     text = file.read_text("utf-8", "replace")
-    found = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
-    line = text.count("\n", 0, found.start()) + 1 if found else 1
+    match = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
+    line = text.count("\n", 0, match.start()) + 1 if match else 1
     message = f"launches `{language.name}` kernels, which cannot be captured"
     place = f"{file.resolve()}:{line}"
     text = _message(declaration, f"{message}: {language.capture_refusal}", place, root)

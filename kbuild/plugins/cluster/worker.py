@@ -310,10 +310,10 @@ def _limited_runner(seconds: float) -> Iterator[LocalRunner]:
 def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
-    found = fresh.cache.find() if fresh is not None else None
-    if fresh is None or found is None:
+    entry_parts = fresh.cache.find() if fresh is not None else None
+    if fresh is None or entry_parts is None:
         return None
-    parts = dict(zip(ENTRY_PARTS, found, strict=True)) | {"cost": fresh.cost}
+    parts = dict(zip(ENTRY_PARTS, entry_parts, strict=True)) | {"cost": fresh.cost}
     return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 

@@ -202,9 +202,9 @@ def main() -> None:
     runpy.run_path("setup.py", run_name="__main__")
     facts = calls[-1] if calls else {}
     document = {key: value for key, value in facts.items() if value}
-    made = list(document.pop("ext_modules", ()))
-    document["extensions"] = [part for part in made if isinstance(part, dict)]
-    document["others"] = len(made) - len(document["extensions"])
+    modules = list(document.pop("ext_modules", ()))
+    document["extensions"] = [part for part in modules if isinstance(part, dict)]
+    document["others"] = len(modules) - len(document["extensions"])
     document["archs"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     answer.write("\n" + json.dumps(document, default=str) + "\n")
     answer.close()

@@ -106,17 +106,17 @@ def gradients(
 
     for output, gradient in outputs:
         add(output.grad_fn, output.output_nr, gradient)
-    found: dict[int, torch.Tensor] = {}
+    by_leaf: dict[int, torch.Tensor] = {}
     for node in _in_order([output.grad_fn for output, _ in outputs]):
         given = pending.pop(node, None)
         if given is None:
             continue
         if hasattr(node, "variable"):
-            found[id(node.variable)] = given[0]
+            by_leaf[id(node.variable)] = given[0]
             continue
         for (following, position), gradient in _passed_on(node, given):
             add(following, position, gradient)
-    return {name: found[id(leaf)] for name, leaf in leaves.items() if id(leaf) in found}
+    return {name: by_leaf[id(leaf)] for name, leaf in leaves.items() if id(leaf) in by_leaf}
 
 
 def _passed_on(

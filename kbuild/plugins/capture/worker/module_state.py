@@ -120,10 +120,10 @@ class ModuleState:
 
     def _add_answers(self, trees: Mapping[ModuleType, ast.Module]) -> None:
         """Globals whose values an answer decided when the module was imported."""
-        found: dict[str, dict[str, int]] = {}
+        lines_by_module: dict[str, dict[str, int]] = {}
         for module, tree in trees.items():
             lines = asked_at_import.get(module.__file__ or "", set())
-            found[module.__name__] = dependent_names(tree, lines) if lines else {}
+            lines_by_module[module.__name__] = dependent_names(tree, lines) if lines else {}
         for module, tree in trees.items():
             for node in ast.walk(tree):
                 if not isinstance(node, ast.ImportFrom):
@@ -134,10 +134,12 @@ class ModuleState:
                 except ImportError:
                     continue
                 for alias in node.names:
-                    if line := found.get(source, {}).get(alias.name, 0):
-                        found[module.__name__].setdefault(alias.asname or alias.name, line)
+                    if line := lines_by_module.get(source, {}).get(alias.name, 0):
+                        lines_by_module[module.__name__].setdefault(
+                            alias.asname or alias.name, line
+                        )
             file = Path(module.__file__ or "").name
-            for name, line in found[module.__name__].items():
+            for name, line in lines_by_module[module.__name__].items():
                 why = f"`{name}`, which depends on what {file}:{line} asks when it is imported"
                 self._remove(vars(module), name, why)
 

@@ -102,10 +102,10 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
-            found = search.values(conditions, trace.hints)
-            if found is not None:
+            values = search.values(conditions, trace.hints)
+            if values is not None:
                 asked = len(questions)
-                work.append(_Branch(found, trace.decisions, asked, guards[:at], guards[at][0]))
+                work.append(_Branch(values, trace.decisions, asked, guards[:at], guards[at][0]))
             elif search.was_exhaustive:
                 paths.unreachable.append(conditions)
             else:

@@ -225,8 +225,8 @@ def _drawn(
 
 def _numbers(traces: Sequence[Trace]) -> set[int]:
     """Integers of the conditions of paths."""
-    found = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
-    return {int(number) for number in found if number == int(number) and abs(number) <= 8 * _MOST}
+    known = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
+    return {int(number) for number in known if number == int(number) and abs(number) <= 8 * _MOST}
 
 
 def _source(function: Any) -> str:

@@ -121,7 +121,7 @@ def _followed(
     """Run the function once; the record, and the error that ended the run."""
     symbols = recorder.symbols
     symbols.env.place = recorder.line
-    trace, ended = recorder.trace, None
+    trace, failure = recorder.trace, None
     state = module_state(list(recorder.modules()))
     calls = CallFilter(recorder.is_author, state.explanation)
     forced: set[str] = set()
@@ -166,9 +166,9 @@ def _followed(
             raise CaptureError("decides on what is in a tensor", place) from None
         except Exception as error:  # noqa: BLE001 - the author's code
             calls.require_followed()
-            ended = error
+            failure = error
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
-    return trace, ended
+    return trace, failure
 
 
 def _is_raised_by(error: BaseException, files: Sequence[Path]) -> bool:
@@ -245,8 +245,8 @@ def _run(
         for at in sorted(differentiated):
             gradient = _gradient(at, listed[at], call, recorder)
             given.append((listed[at], recorder.contiguous(gradient)))
-        found = gradients(given, leaves, recorder.symbols.text_of)
-        trace.gradients = [recorder.returned(found.get(name)) for name in values]
+        gradients_by_name = gradients(given, leaves, recorder.symbols.text_of)
+        trace.gradients = [recorder.returned(gradients_by_name.get(name)) for name in values]
 
 
 def _run_class(

@@ -72,9 +72,9 @@ def pins() -> DebianNvccPins:
     """The package that this kbuild was tried with."""
     data = json.loads(data_text("packages.json"))
     packages = tuple(DebianPackage(**package) for package in data.pop("packages"))
-    whole = "\0".join(data_text(name) for name in _DATA_FILES)
+    content = "\0".join(data_text(name) for name in _DATA_FILES)
     return DebianNvccPins(
-        **data, packages=packages, digest=hashlib.sha256(whole.encode()).hexdigest()
+        **data, packages=packages, digest=hashlib.sha256(content.encode()).hexdigest()
     )
 
 
