@@ -312,6 +312,7 @@ def libraries(
     own: tuple[str, ...] = ()
     if system is not None and system.os == "darwin":
         past = [flag for flag in _host_flags(components) if flag.to_front_end]
+        # Apple's driver does not know of a flag that bypassed it, and does not add the runtime.
         own = (_APPLE_RUNTIME,) if any(_OPENMP.fullmatch(flag.text) for flag in past) else ()
     return (*context.framework.libraries(), *own, *device)
 
@@ -387,6 +388,7 @@ def _unwrap_flags(language: str, flags: Sequence[str]) -> Iterator[_HostFlag]:
             yield from (_HostFlag(part) for part in inner if part)
         elif flag in _TO_FRONT_END:
             yield _HostFlag(next(waiting, ""), to_front_end=True)
+        # Skip the value: it is not for the host's compiler.
         elif flag in _TO_DEVICE:
             next(waiting, "")
         else:

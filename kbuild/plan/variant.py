@@ -99,6 +99,7 @@ class Planner:
                     self._plans[key] = _make_plan(self, *key)
                 plans.append(self._plans[key])
             except ConfigError as error:
+                # Report the errors of all variants at once.
                 problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)

@@ -310,6 +310,7 @@ class _GroupRebuild:
             identity=first.identity,
             toolchain=self.again.toolchain or first.toolchain or options.toolchain,
             output=self.again.keep or self.place / "built",
+            # From the cache, objects would be the same bytes in any case, which proves nothing.
             objects=False,
             fresh=True,
             allowed=first.metadata.overruled,

@@ -147,6 +147,7 @@ def read_signature(
         signatures = _signatures(reader, sources, name, in_namespaces=in_namespaces)
     except ConfigError:  # perhaps in a branch that is not compiled
         signatures = {}
+    # Several, or none: only macros can tell which branch is compiled.
     is_chosen = len(signatures) != 1
     if is_chosen:
         known = {*macros, *(name for _, text in sources for name in defined_macros(text))}

@@ -56,6 +56,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
     search = BACKENDS.get(backend).device_compiler
     if search is None:
         return None
+    # A variable that names an installation goes before PATH.
     named = next(filter(None, map(os.environ.get, search.home_variables)), None)
     if named:
         return inspect_compiler(search, Path(named, "bin", search.program), cache, runner)

@@ -245,6 +245,8 @@ class WheelToolchains(ToolchainSource):
 
         fetched = attempt(self._toolkit), attempt(self._torch), attempt(self._tvm_ffi)
         if unreachable:
+            # One error with all that is missing, so that a user without a network fetches it in one
+            # go.
             raise reduce(add, unreachable)
         return fetched
 

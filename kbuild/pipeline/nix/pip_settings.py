@@ -63,7 +63,7 @@ class SandboxPipSettings:
 
 @contextmanager
 def sandbox_pip_settings(nix: Nix, runner: Runner) -> Iterator[SandboxPipSettings]:
-    """See `lend`; the copies are gone afterwards.
+    """See `write_pip_settings`; the copies are removed afterwards.
 
     A daemon has an environment of its own and lets few lend anything: it is given nothing.
     """
@@ -74,6 +74,7 @@ def sandbox_pip_settings(nix: Nix, runner: Runner) -> Iterator[SandboxPipSetting
 
     settings = pip_settings(runner, os.environ)
     base = temporary_base()
+    # Nix cannot lend a folder whose path has such characters.
     place = "/tmp" if _UNSUPPORTED_CHARACTERS.search(base) else base  # noqa: S108 - the folder is private
     with temporary_folder("lent", place) as folder:
         yield write_pip_settings(settings, folder, os.environ, nix.sandbox.group)
@@ -172,6 +173,7 @@ def _open_for(group: str, folder: Path) -> None:
     if group:
         with suppress(OSError, LookupError):  # not root: then builders are this user
             shutil.chown(folder, group=group)
+            # The group may pass through, and list nothing.
             folder.chmod(0o710)
 
 

@@ -133,6 +133,7 @@ class OpResults:
             if any(other for _, other in layouts) or len({len(known) for known, _ in layouts}) > 1:
                 raise CaptureError(f"the result `{name}` has different shapes on paths", line)
             sizes = self._conditional(name, given)
+        # A view, or a tensor without dimensions, cannot be empty: it is None in other calls.
         if name in self.empty and (layout is not None or not sizes):
             self.returned[name] = self.empty.pop(name)
         if name in self.empty:
@@ -177,6 +178,7 @@ class OpResults:
             " * ".join(f"({s})" for s in sizes) for sizes in (value["sizes"], buffer.sizes)
         )
         hints = [path.hints for _, path in self.program.taken()]
+        # Equal in all runs does not mean equal in all calls: the op requires it.
         if not all(evaluated(f"{first} == {second}", known) for known in hints):
             return False
         self.equal_sizes[f"{first} == {second}"] = None

@@ -151,6 +151,7 @@ class UnitQueue:
             item.leave()
         else:
             name = item.unit.job, item.unit.resources
+            # First in line, although other units may take longer: it has waited before.
             self._waiting.setdefault(name, deque()).appendleft(item)
 
     def leave_job(self, job: str) -> None:

@@ -223,6 +223,7 @@ def split_processors(workers: int, available: Sequence[int]) -> list[list[int]]:
     if workers > len(available):
         processors = f"{len(available)} processor{'s' * (len(available) != 1)}"
         raise UsageError(f"--workers {workers}: there are {processors}")
+    # Neighbours in this order share a core, so a cut between them is rare.
     ordered = sorted(available, key=_core_of)
     ends = [len(ordered) * number // workers for number in range(workers + 1)]
     return [ordered[first:last] for first, last in pairwise(ends)]

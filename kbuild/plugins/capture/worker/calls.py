@@ -154,6 +154,7 @@ class CallFilter:
 
     def _refuse(self, name: str, frame: FrameType) -> None:
         error = CaptureError(refusal(name), f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        # Kept as well as raised: the author's code may catch it and go on.
         self.error = self.error or error
         raise error
 
@@ -224,6 +225,7 @@ def _name_of_frame(frame: FrameType) -> str:
     """The module and the qualified name of a function; with the attribute that it is asked for."""
     code, names = frame.f_code, frame.f_locals
     first = names.get(code.co_varnames[0]) if code.co_argcount else None
+    # All variables are read by one method: only the mapping tells what is asked.
     if first is os.environ:
         return f"os.environ.{code.co_name}"
     qualified = getattr(code, "co_qualname", "")
@@ -234,6 +236,7 @@ def _name_of_frame(frame: FrameType) -> str:
     if code.co_name == "__getattr__" and isinstance(names.get("name"), str):
         name = f"{name.removesuffix('__getattr__')}{names['name']}"
     wrapped = names.get("fn")
+    # Torch wraps many functions in this one: the wrapped function is the one that is called.
     if qualified.startswith("_disable_dynamo.") and callable(wrapped):
         return f"{wrapped.__module__}.{wrapped.__qualname__}"
     getter = getattr(first, "getter", None)

@@ -105,6 +105,7 @@ def _division(
     def divided(number: Any, other: Any) -> Any:
         file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
         divisor = number if method.startswith("__r") else other
+        # Torch divides as well, and a decision in its code would be a path of the op.
         is_asked = is_author(file) or file.startswith(_FOLDER)
         if is_asked and isinstance(divisor, _SYMBOLS) and divisor == 0:
             raise ZeroDivisionError("division by zero")
