@@ -51,7 +51,7 @@ class TimelineTick:
 
 @dataclass(frozen=True)
 class WorkerLanes:
-    """The lanes of one machine below each other."""
+    """Lanes of a machine, one below the other."""
 
     label: str
     first: int

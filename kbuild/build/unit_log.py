@@ -50,13 +50,13 @@ class UnitRecord:
     restarts: int = 0
     """Number of times that it was ended for others and started again."""
     headers: int = 0
-    """Files that it was made from."""
+    """Number of files that the object was made from."""
     torch: int = 0
     """Files among them that are Torch's."""
     kib: int = 0
     """Size of Torch's, when the unit was compiled."""
     precompiled: str = ""
-    """`used` when it began with precompiled headers, `made` when it made them before."""
+    """`used` if the unit began with precompiled headers, `made` if it compiled them before."""
     precompiling: float = 0.0
     """Processor time of making them, which is no part of its own."""
     image: bool = False
@@ -87,7 +87,7 @@ class UnitLog:
     warnings: tuple[str, ...] = ()
     """Each once: what the cache or the ledger could not do."""
     elsewhere: tuple[UnitRecord, ...] = ()
-    """The units that other machines made."""
+    """Units that other machines compiled."""
 
     @property
     def objects(self) -> tuple[UnitRecord, ...]:

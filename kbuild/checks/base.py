@@ -60,7 +60,7 @@ class Finding:
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def with_note(self, note: str) -> Finding:
-        """The finding with more words behind what it says."""
+        """The finding with a note after its message."""
         return replace(self, what=f"{self.what}{note}")
 
     def _origin(self) -> str:

@@ -186,7 +186,7 @@ class LoadCheck(Check):
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
     def facts(self, output: Output) -> Mapping[str, Any]:
-        """`{"remembered": interpreters}`: those that loaded exactly this before.
+        """`{"remembered": interpreters}`: interpreters that loaded exactly these files before.
 
         `worker` is the other machine that loaded it, with its Python and Torch.
         """

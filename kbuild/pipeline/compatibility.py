@@ -15,7 +15,7 @@ class VariantCompatibility:
     """The client's answer about some variants of one kernel."""
 
     chosen: str | None = None
-    """The one that it would load."""
+    """The variant that the client would load."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """The reason by variant, for those that it cannot load."""
     unknown: str = ""

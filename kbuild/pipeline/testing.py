@@ -241,7 +241,7 @@ class TestReport:
     suite: ET.Element | None = None
     """pytest's report; None when it wrote none."""
     worker: str = ""
-    """Worker that ran it; empty on this machine."""
+    """Name of the worker; empty on this machine."""
     torch: str = ""
     device: str = ""
     """Model of the GPU; empty for a processor."""

@@ -490,7 +490,7 @@ def _without_consequences(errors: Sequence[Finding]) -> list[Finding]:
 
 
 def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str]:
-    """The findings as text, those that repeat each other in one."""
+    """The findings as text, repeated ones as one."""
     if everything:
         return list(map(str, findings))
     repetitions = grouped(findings, lambda f: (f.check, f.what, f.where))

@@ -62,7 +62,7 @@ class JobServer:
             os.close(self._pipe)
 
     def drain(self) -> int:
-        """Take all tokens that nobody holds; returns how many there were."""
+        """Take all free tokens; returns their number."""
         return self._read(self.jobs)
 
     def _read(self, most: int) -> int:

@@ -178,7 +178,7 @@ def _repetitions(alike: Sequence[tuple[T, str, str]]) -> Iterator[Repetition[T]]
 
 
 def in_groups(problems: Iterable[Problem]) -> list[str]:
-    """The problems as text, warnings that repeat each other in one."""
+    """The problems as text, repeated warnings as one."""
     repetitions = grouped(problems, _description)
     return [str(r.first.with_note(r.note)) for r in repetitions]
 

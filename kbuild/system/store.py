@@ -108,7 +108,7 @@ class StoreEntry:
         return (self.folder / _ENTRY_FILE).stat().st_mtime
 
     def touch(self) -> StoreEntry:
-        """Remember that it was used now, and its parts after it."""
+        """Mark the entry as used now, and its parts after it."""
         with suppress(OSError):  # a store that someone else owns
             os.utime(self.folder / _ENTRY_FILE)
             for part in self.parts:
@@ -152,7 +152,7 @@ class Store:
         return entry if (entry.folder / _ENTRY_FILE).is_file() else None
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
-        """The entry, made by `make` when it is not there; one process makes it, others wait.
+        """The entry, installed by `make` if it is missing; one process installs it, others wait.
 
         Raises:
             BaseException: whatever `make` raises; nothing is left behind then.

@@ -30,7 +30,7 @@ class TemporaryFolder:
 
     folder: Path
     lock: tuple[int, ...] = ()
-    """Descriptors that hold it: with a process that inherits them it outlives kbuild."""
+    """Descriptors of the lock: the folder outlives kbuild with a process that inherits them."""
 
 
 @contextmanager

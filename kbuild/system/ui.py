@@ -147,7 +147,7 @@ class Ui:
             self._talk(self._decorated(text))
 
     def warn_all(self, problems: Iterable[Problem]) -> None:
-        """Warnings, those that repeat each other in one; `-v` says each."""
+        """Print warnings, repeated ones as one; `-v` prints each."""
         messages = list(map(str, problems)) if self.verbosity > 0 else in_groups(problems)
         if messages and self.verbosity >= -1:
             self._talk(self._decorated("\n".join(messages)))

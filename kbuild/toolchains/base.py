@@ -64,7 +64,7 @@ class ToolchainSource:
 
     name: ClassVar[str]
     backends: ClassVar[tuple[str, ...]] = ()
-    """The only ones that it is for; empty when it is for any."""
+    """Names of the only backends that the source is for; empty for any."""
 
     def is_for(self, backend: str) -> bool:
         """True for a backend that it may serve on some machine."""

@@ -103,7 +103,7 @@ class HostToolchains(ToolchainSource):
     is_portable: bool = True
     """True when libraries must run on older systems than this machine's as well."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Shows what sources fetch that are built on this one."""
+    """Display of downloads, for sources that build on this one."""
 
     name = "host"
 

@@ -342,7 +342,7 @@ def recorded_rows(target: str) -> list[str]:
 
 
 def parse_inputs_row(row: str) -> tuple[str, FileState]:
-    """Path, and what it was; None for what was not there.
+    """Path and state of an input; None as the state of an absent file.
 
     Raises:
         ValueError: it is no row of a record.

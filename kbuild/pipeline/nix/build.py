@@ -288,7 +288,7 @@ class NixBuildResult:
     """The outcome for the derivations that were wanted."""
 
     failed: Mapping[str, KbuildError] = field(default_factory=dict)
-    """Name -> error of those that are not there."""
+    """Name -> error of a derivation that was not built."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Name -> how long its own builder ran, of those that were built rather than fetched."""
 

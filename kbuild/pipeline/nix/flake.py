@@ -261,7 +261,7 @@ class Derivation:
     file: str
     """Path of its `.drv` file in the store."""
     output: str
-    """The path that it makes, there or not."""
+    """Path of the output in the store, built or not."""
     compiled: str = ""
     """The `.drv` file of what it is made from, where making it is only the last touch."""
 

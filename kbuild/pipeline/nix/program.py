@@ -86,7 +86,7 @@ INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds wit
 
 @dataclass(frozen=True)
 class Nix:
-    """A Nix that works here."""
+    """The installed Nix, which works on this machine."""
 
     program: str
     version: Version

@@ -28,7 +28,7 @@ _OPTIONS = (
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
 )  # fmt: skip
 _WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that change nothing with these values."""
+"""Options that have no effect with these values."""
 
 
 @dataclass

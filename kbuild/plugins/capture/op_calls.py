@@ -68,7 +68,7 @@ class OpCall:
 
     op: CapturedOp
     tensors: dict[str, TensorLayout | None]
-    """The arguments; then all others that have been asked for."""
+    """Values of the arguments; later also of names that were evaluated."""
     numbers: Mapping[str, Any]
     names: _Names = field(init=False)
 

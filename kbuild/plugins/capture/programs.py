@@ -42,7 +42,7 @@ class Configuration:
 
     dtypes: Mapping[str, str]
     answers: tuple[tuple[str, bool], ...]
-    """Questions that tell it from other configurations."""
+    """Questions with their answers, which distinguish the configuration from others."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Step:
 
     @property
     def leaves(self) -> set[int]:
-        """The paths that take it."""
+        """Paths that take the step."""
         return set(self.variants)
 
 

@@ -29,7 +29,7 @@ from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 _COPIES = ("contiguous", "clone", "_to_copy")
 _CONTIGUOUS = {"string": "contiguous_format"}
 _WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that change nothing with these values."""
+"""Options that have no effect with these values."""
 
 
 @dataclass

@@ -30,9 +30,9 @@ class ClusterWorker:
     devices: Mapping[str, int] = field(default_factory=dict)
     """GPUs by model."""
     is_known: bool = False
-    """True once it has shown that it is the same kbuild."""
+    """True once the worker has proven to run the same kbuild."""
     excluded: str = ""
-    """Reason that it gets no units; empty when it gets some."""
+    """Reason why the worker gets no units; empty if it gets some."""
     jobs: set[str] = field(default_factory=set)
     """Jobs of which it has been given units."""
     refused: dict[str, str] = field(default_factory=dict)

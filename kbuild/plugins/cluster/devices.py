@@ -30,7 +30,7 @@ class WorkerDevice:
     arch: str
     """`sm_90`, `gfx942`."""
     backend: str
-    """The one whose variants run on it."""
+    """Backend whose variants run on the GPU."""
     sm_count: int = 0
     driver: str = ""
     uuid: str = ""

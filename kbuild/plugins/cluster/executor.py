@@ -40,7 +40,7 @@ _ABSENCES = 2
 list is empty."""
 _PAUSE = 0.2
 _SHOWN_WORKERS = 4
-"""Workers whose load is shown one by one."""
+"""Largest number of workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 """Seconds beyond a unit's time in which a worker configures a job and answers."""

@@ -47,13 +47,13 @@ _SILENT_SECONDS = "60s"
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """One worker, as its command line describes it."""
+    """The options of a worker on its command line."""
 
     address: str
     folder: Path
     """A folder of its own, for its cache, toolchains and projects."""
     processors: tuple[int, ...] = ()
-    """Numbers of those that it is held to; empty for all."""
+    """Numbers of the processors that the worker may use; empty for all."""
     memory: int = 0
     """MiB for its compilers; 0 for what is free."""
     name: str = ""

@@ -96,7 +96,7 @@ class _XzReader(io.RawIOBase):
 
 
 class _DebExtraction:
-    """One package on its way into a folder."""
+    """The extraction of one package into a folder."""
 
     def __init__(
         self, archive: tarfile.TarFile, target: Path, destination: Destination, allowed: UnpackLimit

@@ -24,7 +24,7 @@ class PluginSection:
     """A section that a plug-in reads from its key of a kernel."""
 
     name: str
-    """Differs from those of all other sections that have ops."""
+    """Name that differs from those of all other sections with ops."""
     origin: str
     """The part of the author's source that the ops follow, such as a function. `kbuild tune` knows
     the ops by it, and measures them only on calls that `tune` lists."""

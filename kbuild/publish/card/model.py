@@ -64,7 +64,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """One file of results: what one machine measured."""
+    """The results of one benchmark run on one machine."""
 
     name: str
     """The file's name without `.json`."""

@@ -61,7 +61,7 @@ class ArchiveMember:
     name: str
     data: bytes
     defines: tuple[str, ...]
-    """Global symbols that it defines."""
+    """Names of the global symbols that the member defines."""
 
 
 def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[ArchiveMember]:

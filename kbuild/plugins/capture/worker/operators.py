@@ -1,4 +1,4 @@
-"""Operators of ATen: what they make, which of their arguments they write to."""
+"""Operators of ATen: kinds of results, and arguments that an operator writes to."""
 
 from __future__ import annotations
 

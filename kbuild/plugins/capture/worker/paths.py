@@ -120,7 +120,7 @@ class _Branch:
     hints: Values
     decisions: Mapping[str, bool]
     asked: int = 0
-    """Decisions whose other answer has its own branch."""
+    """Number of decisions whose other answer has a branch of its own."""
     before: Sequence[tuple[str, bool]] = ()
     """Conditions up to there, and whether the run itself decides them."""
     negated: str = ""

@@ -106,7 +106,7 @@ class _Flow(ast.NodeVisitor):
             self.written |= self._origins(place)
 
     def follow(self, statements: Sequence[ast.stmt]) -> None:
-        """Statements, one after the other."""
+        """Follow statements, one after the other."""
         for statement in statements:
             self.visit(statement)
 
