@@ -24,7 +24,7 @@ _TOOLCHAIN_ENTRY = re.compile(
     r"(CMAKE_(?:ADDR2LINE|AR|DLLTOOL|LINKER|NM|OBJCOPY|OBJDUMP|RANLIB|READELF|STRIP|TAPI|MT"
     r"|CXX_COMPILER_AR|CXX_COMPILER_RANLIB|EXECUTABLE_FORMAT|HAVE_LIBC_PTHREAD)):\w+=(.*)"
 )
-"""Entries that are set by what a toolchain is, whatever the project."""
+"""Entries that depend on the toolchain alone."""
 _PROGRAM = re.compile(r"CMAKE_\w*(?:COMPILER|LINKER|AR|NM|RANLIB)$")
 _OF_A_VARIANT = ("KBUILD_", "CMAKE_CXX_CREATE_SHARED_")
 """Entries of a toolchain that detection does not read."""
@@ -35,7 +35,7 @@ _ENVIRONMENT = re.compile(
 
 @dataclass(frozen=True)
 class CompilerDetectionCache:
-    """The answers for one toolchain and some languages."""
+    """CMake's detection of some languages for one toolchain."""
 
     toolchain: Toolchain
     languages: Collection[str]
@@ -47,7 +47,7 @@ class CompilerDetectionCache:
         return sys.platform == "linux" and set(self.languages) <= KEPT_LANGUAGES
 
     def seed(self, tree: Path) -> bool:
-        """Start `tree` anew with the answers; False, and nothing done, when they are not known."""
+        """Start `tree` with the cached answers; False, with nothing done, if there are none."""
         known = self.facts.recall(self._question) if self.is_kept else None
         if known is None:
             return False
@@ -78,7 +78,7 @@ class CompilerDetectionCache:
 
     @property
     def _question(self) -> str:
-        """Everything that the answers follow from, but the programs themselves."""
+        """All inputs of the answers but the programs themselves."""
         entries = [
             entry for entry in self.toolchain.cache if not entry[0].startswith(_OF_A_VARIANT)
         ]

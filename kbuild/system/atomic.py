@@ -18,7 +18,7 @@ DRAFT_SUFFIX = ".draft"
 OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open` that each system has or needs."""
 _MAX_NAME_LENGTH = 100
-"""Characters of a target's name that its draft is called after, which has to be short enough."""
+"""Number of characters of a target's name in its draft's name, which must not be too long."""
 
 
 def replace_file(target: str, data: bytes) -> None:
@@ -80,7 +80,7 @@ def _open_exclusively(draft: str, mode: int) -> int | None:
 
 
 def draft_path(target: str) -> str:
-    """A name beside `target` that no other thread uses."""
+    """A path beside `target` that no other thread uses."""
     return f"{target}.{_unique()}{DRAFT_SUFFIX}"
 
 

@@ -91,7 +91,7 @@ def start_jobserver(folder: Path, jobs: int) -> Iterator[JobServer]:
 
 _SHARE = 0.9
 _FALLBACK = 4096
-"""MiB, where nothing tells."""
+"""MiB, if the system reports nothing."""
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
@@ -106,7 +106,7 @@ def memory_budget(root: Path = Path("/")) -> int:
 
 
 def _half_of_physical_memory() -> int:
-    """MiB, where the kernel does not tell what is free: macOS."""
+    """MiB, if the kernel does not report free memory: macOS."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB // 2
     except (AttributeError, ValueError, OSError):
@@ -190,7 +190,7 @@ class Budget:
 def make_budget(
     jobs: int | None = None, memory: int | None = None, seconds: float | None = None
 ) -> Budget:
-    """The requested budget; the default is what this machine has."""
+    """The requested budget; by default, all of this machine's."""
     return Budget(
         jobs or available_processors(),
         memory or memory_budget(),
@@ -277,7 +277,7 @@ def open_run(
     *,
     keeps: bool = True,
 ) -> Iterator[Run]:
-    """A run in a folder of its own, which is gone afterwards.
+    """A run in a folder of its own, which is removed at the end.
 
     Objects are kept where both `keeps` and the environment say so. Without a jobserver, every
     ninja gets `--jobs` of its own.
@@ -301,7 +301,7 @@ def open_run(
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:
-    """The compiler launcher that the user prefers to kbuild's cache; empty when there is none.
+    """The compiler launcher that the user prefers to kbuild's cache; empty without one.
 
     Raises:
         UsageError: it is not there.

@@ -45,7 +45,7 @@ _RECORD_FILE = "record"
 _MAGIC = b"kbuild-entry"
 _MAX_HEADER = 4096
 _TOUCH_SECONDS = 60
-"""A use is noted no more often: that is exact enough to know what was not used for longest."""
+"""Seconds between two updates of an entry's last use: exact enough to find unused entries."""
 
 
 class Kind:
@@ -67,7 +67,7 @@ class Kind:
         self.title = title
         """The entries in words, for `kbuild cache`."""
         self.version = version
-        """Changes when the parts of an entry change: older entries are not read."""
+        """Version of the format; entries of another version are not read."""
         self.max_entries = max_entries
         """Number of entries that are kept, the last used ones; 0 for any number."""
         self.limit = limit
@@ -361,7 +361,7 @@ class EntryLock:
         self.release()
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -378,7 +378,7 @@ _reported: set[str] = set()
 
 
 def report_trouble_to(handler: Callable[[str], None] | None) -> None:
-    """Have the first entry that cannot be written, and the first damaged one, told to `handler`."""
+    """Call `handler` with the first write error and the first damaged entry."""
     global _handler  # noqa: PLW0603
     _handler = handler
     _reported.clear()

@@ -31,10 +31,10 @@ LIBRARIES = (
     "tomli", "pydantic", "pydantic_core", "jinja2", "markupsafe", "packaging",
     "pyelftools", "abi3info", "macholib", "pefile",
 )  # fmt: skip
-"""Distributions that read what an answer is about, or write what is built."""
+"""Distributions that parse inputs, or write outputs."""
 _BYTECODE = "__pycache__"
 _SETTLED = 2_000_000_000
-"""Nanoseconds after which a file's times tell a later change apart."""
+"""Nanoseconds after which a file's times change with any further change."""
 _Row = tuple[str, int, int, int, int]
 """A path, its size, when it was written and when it changed, and its inode."""
 _known: dict[Path, str] = {}
@@ -118,7 +118,7 @@ def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, in
 
 
 def _files(roots: Iterable[str]) -> list[_Row]:
-    """The files below some folders but bytecode, with how they look."""
+    """The files below some folders but bytecode, with their status."""
     files: list[_Row] = []
     pending, followed = list(roots), set()
     while pending:

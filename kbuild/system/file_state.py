@@ -34,10 +34,11 @@ _HASH = 16
 _BLOCK = 1 << 20
 _ATTEMPTS = 5
 _COARSE = 2_000_000_000
-"""Nanoseconds by which a time lags behind the clock where a file system keeps whole seconds."""
+"""Nanoseconds by which times lag behind the clock on a file system that keeps whole seconds."""
 _SECOND = 1_000_000_000
 _LAG = 20_000_000
-"""The same elsewhere, where the clock that files are dated by cannot be asked."""
+"""Nanoseconds by which times lag behind the clock elsewhere, where the files' clock cannot be read.
+"""
 _FILES_CLOCK = 5
 """CLOCK_REALTIME_COARSE of Linux."""
 

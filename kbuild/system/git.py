@@ -1,4 +1,4 @@
-"""Questions to git about a folder: they change nothing, and run nothing of the folder's.
+"""Reads git's state of a folder, without changing it or running its programs.
 
 A repository's configuration names programs: filters, hooks, a file system monitor, `gpg`, what
 speaks to a remote. git is started with each of them switched off. A file that a filter made, one
@@ -35,7 +35,8 @@ _EDITED = re.compile(r"^[MTADU ][MTADU] ", re.MULTILINE)
 """The second letter compares the file with the index, the first one the index with the commit."""
 _SUBMODULE = re.compile(r"(?:^|\0)160000 [0-9a-f]+ \d\t([^\0]+)")
 _AS_IN_THE_COMMIT = "H"
-"""`git ls-files -v` marks with other letters what git was told not to look at."""
+"""Letter of `git ls-files -v` for files that git compares; others mark files it was told to ignore.
+"""
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,9 @@ _REFUSALS: Mapping[int, tuple[str, str]] = {
 }
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LITTLE = 1 << 20
-"""Bytes: a file system with less room is full."""
+"""Bytes of free space below which a file system counts as full."""
 _LONGEST = 320
-"""Characters of a path that are worth reading."""
+"""Largest number of characters of a path in a message."""
 _NUMBERED = r"\[Errno (\d{1,9})\]"
 _NO_TEMPORARY = "No usable temporary directory"
 _REFUSAL_PATTERNS = {
@@ -100,7 +100,7 @@ _REFUSAL_PATTERNS = {
 
 @contextmanager
 def errors_about(path: Path | str) -> Iterator[None]:
-    """Have a refusal name what it is about: writing names no file, and drafts have odd names.
+    """Name the file in errors of this context: a failed write names none, or a draft.
 
     Raises:
         OSError: as it was raised inside.
@@ -114,7 +114,7 @@ def errors_about(path: Path | str) -> Iterator[None]:
 
 
 def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> KbuildError | None:
-    """The error as a message; None when it is none, and for what only a bug can lead to."""
+    """The error as a message; None if it is no system error, or one that only a bug can cause."""
     if isinstance(error, MemoryError):
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)

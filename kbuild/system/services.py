@@ -23,7 +23,7 @@ class Services:
     cwd: Path = field(default_factory=Path.cwd)
     """Folder at which relative paths of the command line start."""
     become: Callable[[Sequence[str], Path], None] = exec_program
-    """Goes on as another program, in a folder."""
+    """Function that replaces this process by another program, in a folder."""
 
     def folder(self, folder: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.

@@ -1,4 +1,4 @@
-"""A project's files as kbuild looks at them, remembering every look.
+"""Read access to a project's files, which remembers every file that was read.
 
 What a verdict or a plan depends on is exactly what was looked at. `observed` says so, and
 `filestate.unchanged` tells later, with one `stat` per path, whether it would show the same again.

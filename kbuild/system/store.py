@@ -31,7 +31,7 @@ from kbuild.system.readonly_tree import locked_tree
 from kbuild.system.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
 
 MakeEntry = Callable[[Path], Mapping[str, Any]]
-"""Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
+"""Function that fills an empty folder and returns facts, e.g. the origin of the files."""
 
 _DAY = 86400.0
 _KIND = "an entry of the store"
@@ -72,13 +72,13 @@ class StoreEntry:
 
     @property
     def version(self) -> str:
-        """The recipe's."""
+        """Version of the recipe."""
         with reading(self.folder, _KIND, hint=_HINT):
             return str(self.facts["recipe"]["version"])
 
     @property
     def root(self) -> Path:
-        """The files."""
+        """Folder of the files."""
         return self.folder / _FILES_FOLDER
 
     @cached_property
@@ -99,7 +99,7 @@ class StoreEntry:
 
     @property
     def parts(self) -> tuple[StoreEntry, ...]:
-        """The entries whose files it has as well, in the order in which they were put together."""
+        """Entries whose files this one contains as hard links, in the order of installation."""
         return tuple(StoreEntry(self.folder.parent / name) for name in self.facts.get("parts", ()))
 
     @property
@@ -143,7 +143,7 @@ class Store:
         self.root = root
 
     def place(self, recipe: Recipe) -> StoreEntry:
-        """The entry, whether it is installed or not: only its place is sure to be known."""
+        """The entry of a recipe, which may not be installed: only its path is valid then."""
         return StoreEntry(self.root / recipe.name)
 
     def find(self, recipe: Recipe) -> StoreEntry | None:

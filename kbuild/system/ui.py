@@ -162,7 +162,7 @@ class Ui:
             self._talk(self._decorated(f"error: {error}"))
 
     def clear(self) -> None:
-        """Begin with an empty screen, where messages go to a terminal."""
+        """Clear the screen, if messages go to a terminal."""
         if can_animate(self._err, self._environ):
             self._err.write("\x1b[2J\x1b[3J\x1b[H")
 
@@ -201,7 +201,7 @@ class Ui:
 
     @contextmanager
     def _download_line(self) -> Iterator[Progress]:
-        """A bar while something is fetched; in a log one line now and then."""
+        """Show a bar during downloads; in a log, a line now and then."""
         if can_animate(self._err, self._environ):
             with self.progress(_FETCHING, 0) as bar:
                 yield bar
@@ -219,7 +219,7 @@ class Ui:
                 self._out.write(text if text.endswith("\n") else f"{text}\n")
 
     def flush(self) -> None:
-        """Hand over the data that waits: a closed pipe or a full disk shows here, not at exit."""
+        """Flush the data: a closed pipe or a full disk is reported here, not at exit."""
         with errors_about(STDOUT):
             self._out.flush()
 
@@ -273,7 +273,7 @@ class Ui:
 
 
 class RecordingUi(Ui):
-    """Keeps what it prints."""
+    """Records its output besides printing it."""
 
     def __init__(self, *, color: Color = "auto", verbosity: int = 0) -> None:
         super().__init__(color=color, verbosity=verbosity)

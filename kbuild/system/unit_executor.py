@@ -101,7 +101,7 @@ class UnitExecutor(Protocol):
 
 
 class LocalExecutor:
-    """This machine: a thread for each token of the run's jobserver.
+    """Executor on this machine: one thread for each token of the run's jobserver.
 
     `perform` waits for memory itself, and raises nothing but what ends all.
     """

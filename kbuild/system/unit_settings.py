@@ -50,7 +50,7 @@ class LauncherSettings:
         self.memory = memory
         """The budget in MiB."""
         self.tool = tool
-        """`ccache` or the like, which then caches instead of kbuild."""
+        """Name of `ccache` or the like, which caches in place of kbuild."""
         self.deadline = deadline
         """Seconds since the epoch; 0 when there is no end."""
         self.variant = variant

@@ -39,7 +39,7 @@ class FolderWatcher:
         return tuple(sorted(p for p in paths if known.get(p) != self._known.get(p)))
 
     def has_changed(self) -> bool:
-        """True when `changes` would have something to say."""
+        """True if `changes` would return something."""
         return self._snapshot() != self._known
 
     def wait(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class FolderWatcher:
 
 
 def _files(folder: str, prefix: str) -> Iterator[tuple[str, FileStamp]]:
-    """Path and state of each file; what goes meanwhile is left out."""
+    """Path and state of each file; files that disappear meanwhile are left out."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name

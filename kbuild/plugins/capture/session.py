@@ -1,4 +1,4 @@
-"""Runs the worker that captures a function, and gives what it found."""
+"""Runs the worker that captures a function, and reads its answer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def capture(
     listen: LineListener | None = None,
     torch: Path | None = None,
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
-    """A function's ops, and sentences about what was not proven.
+    """Capture a function: its ops, and sentences about conditions that were not proven.
 
     Args:
         declaration: the table.
@@ -155,7 +155,7 @@ def _validate(
     root: Path,
     answer: Mapping[str, Any],
 ) -> None:
-    """Read the ops as a build does.
+    """Check the ops as a build would.
 
     Raises:
         CheckError: a build would refuse them.
@@ -293,7 +293,7 @@ def _answer_by_device(
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
-    """The ops; one leading dimension and the product of all look alike where there is only one."""
+    """Text of the ops for comparison: a single batch dimension counts as the product of all."""
     texts = []
     for op in wrapper.to_json()["ops"]:
         rows = op.get("let", {}).get(ROWS, ROWS)

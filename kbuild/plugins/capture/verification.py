@@ -38,9 +38,9 @@ class Comparison:
 
     trace: Mapping[str, Any]
     same: dict[str, str] = field(default_factory=dict)
-    """Memory of the function -> of an op."""
+    """Memory of the function -> memory of the op."""
     copies: dict[str, TensorLayout] = field(default_factory=dict)
-    """Memory of either that is a contiguous copy -> what it is a copy of."""
+    """Memory that is a contiguous copy -> the tensor that it is a copy of."""
     position: int = 0
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Comparison:
             raise DifferenceError(f"does not call `{_name(own)}`", own["line"])
 
     def _next(self, end: int, name: str) -> Mapping[str, Any] | None:
-        """The function's next step; a copy to new memory, which only it makes, is then known.
+        """The function's next step; copies that only the function makes are remembered and skipped.
 
         Torch's derivative of `reshape` makes one with some strides.
         """
@@ -123,7 +123,7 @@ class Comparison:
     # tensors
 
     def _origin(self, tensor: TensorLayout) -> tuple[Any, ...]:
-        """The memory and the place in it; a copy of what is contiguous counts as the same."""
+        """Memory and offset of a tensor; a copy of a contiguous tensor counts as the tensor."""
         offset, root = tensor.offset, tensor.root
         while root in self.copies:
             source = self.copies[root]
@@ -412,14 +412,14 @@ class RandomCalls:
         return OpCall(op, tensors, numbers)
 
     def _gradient(self, name: str, value: Mapping[str, Any], call: OpCall) -> TensorLayout:
-        """The gradient of a result; of one without a gradient in this call, a dense one."""
+        """The gradient of a result; a dense one if the result has no gradient in this call."""
         result = recorded(value)
         dense = enumerate(dense_strides(result.sizes))
         strides = tuple(call.numbers.get(f"stride({name}, {axis})", s) for axis, s in dense)
         return replace(result, root=name, offset=0, strides=strides)
 
     def _text(self, call: OpCall) -> str:
-        """A call, for people."""
+        """Text of a call, for messages."""
         parts = []
         for name in self.wrapper.forward.arguments:
             tensor = call.tensors.get(name)

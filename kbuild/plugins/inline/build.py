@@ -25,7 +25,7 @@ _OF_A_HEADER = re.compile(
     r"|no match for|no operator|cannot convert|invalid use|undefined reference|conflicting"
     r"|redefinition|ambiguous|#error|Unresolved extern"
 )
-"""Errors that may be of a header that the sources need and did not get."""
+"""Errors that a missing header of Torch may cause."""
 _UNQUALIFIED = re.compile(r"['\u2018]([a-z]\w*)['\u2019] was not declared in this scope")
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|torch|c10)\b")
 

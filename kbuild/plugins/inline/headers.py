@@ -43,7 +43,8 @@ _HEADERS_OF_WORDS = (
     (re.compile(r"condition_variable\w*"), "condition_variable"),
     (re.compile(r"type_index"), "typeindex"),
 )
-"""Headers of `<torch/all.h>` that most sources do not need; also of the standard library."""
+"""Headers that `<torch/all.h>` includes and most sources do not need, by the names that need them.
+"""
 _ALL = re.compile(
     r"globalContext|AT_CUDA_(?:DRIVER|NVRTC)_CHECK|tracer|\bcat(?:_out)?\b"
     r"|DeviceGuard|device_of|ListRef|TensorArg|TensorGeometry|CheckedFrom|maybe_data_ptr"

@@ -42,7 +42,7 @@ _JOINED = ("-I", "-D", "-U")
 
 @dataclass
 class FlagReader:
-    """Reads the flags of one extension; `left` gets what is not taken over, with its place."""
+    """Reads the flags of one extension; `left` lists those that are not taken over."""
 
     extension: ForeignExtension
     left: list[str]

@@ -56,14 +56,14 @@ class Standin(types.ModuleType):
 
 
 class Standins(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The last place where modules are looked for."""
+    """Finds stand-ins for modules that nothing else finds."""
 
     def find_spec(self, fullname: str, *_: Any) -> Any:
-        """A package, whatever it is called."""
+        """Find a package under any name."""
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: Any) -> Any:
-        """A stand-in."""
+        """Create a stand-in."""
         return Standin(spec.name)
 
     def exec_module(self, module: Any) -> None:

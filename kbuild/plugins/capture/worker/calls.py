@@ -70,7 +70,7 @@ _HELPERS = {
     "double", "float", "half", "int", "long", "short", "new", "new_tensor", "apply_", "is_sparse",
     "as_subclass", "unflatten", "dim_order", "untyped_storage",
 }  # fmt: skip
-"""Methods and functions of Torch that are no operators: of what a run knows, or that it answers."""
+"""Methods and functions of Torch that are no operators, and that a run can answer."""
 _REFUSED_METHODS = (
     "torch._tensor.Tensor.backward", "torch._tensor.Tensor.register_", "torch._tensor.Tensor.__dl",
     "torch.nn.functional.torch", "torch.amp.autocast_mode.is_", "torch.autograd.grad_mode.set_",
@@ -83,7 +83,7 @@ asked_at_import: dict[str, set[int]] = {}
 
 
 class CallFilter:
-    """Looks at each call that an author's code makes of others' code."""
+    """Checks every call from an author's code to other code."""
 
     def __init__(
         self, is_author: Callable[[str], bool], explanation: Callable[[BaseException], str]
@@ -121,7 +121,7 @@ class CallFilter:
             raise self.error
 
     def _enter(self, frame: FrameType, _: str, __: Any) -> Callable[..., Any] | None:
-        """Look at the errors in an author's function, also at those that it catches."""
+        """Watch the errors raised in an author's function, also those that it catches."""
         if not self._is_of_author(frame.f_code):
             return None
         # Only exceptions matter; an event for each line would be slow.
@@ -222,7 +222,7 @@ def _begins(name: str, modules: tuple[str, ...]) -> bool:
 
 
 def _name_of_frame(frame: FrameType) -> str:
-    """The module and the qualified name of a function; with the attribute that it is asked for."""
+    """Qualified name of a function; for `__getattr__`, of the attribute."""
     code, names = frame.f_code, frame.f_locals
     first = names.get(code.co_varnames[0]) if code.co_argcount else None
     # All variables are read by one method: only the mapping tells what is asked.
@@ -264,7 +264,7 @@ def _name_of_builtin(function: Any) -> str:
 
 
 def _operators() -> set[str]:
-    """Names of ATen's operators, those that write as well."""
+    """Names of ATen's operators, in-place ones included."""
     names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - there is no public name
     short = {name.partition("::")[2].partition(".")[0] for name in names if name[:6] == "aten::"}
     return short | {f"{name}_" for name in short}

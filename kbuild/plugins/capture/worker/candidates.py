@@ -71,7 +71,7 @@ class OwnCandidates:
                     values[name] = function(LaunchValues({**given, **values}, values.varied))
 
     def _add_candidates(self, tuner: Any) -> None:
-        """Integers become symbols of their names."""
+        """Turn the integers of candidates into symbols with their names."""
         settings, kernel = [c.all_kwargs() for c in tuner.configs], tuner.base_fn.__name__
         for name in dict.fromkeys(name for setting in settings for name in setting):
             choices = [setting.get(name) for setting in settings]
@@ -91,7 +91,7 @@ class OwnCandidates:
                 self._values.varied[name] = (kernel, self._place)
 
     def end(self, kernel: str) -> None:
-        """The constants mean nothing behind their launch.
+        """Remove the constants after their launch.
 
         Raises:
             CaptureError: the function took a path because of one.
@@ -114,7 +114,7 @@ def key_of(chain: Sequence[Any]) -> list[str] | None:
 
 @contextmanager
 def symbolic_extremes() -> Iterator[None]:
-    """`min` and `max` of symbols are expressions, and no paths."""
+    """Replace `min` and `max` of symbols by expressions, so that they do not fork paths."""
     with (
         mock.patch.object(builtins, "min", partial(_extreme, min, torch.sym_min)),
         mock.patch.object(builtins, "max", partial(_extreme, max, torch.sym_max)),

@@ -126,7 +126,7 @@ def _called(node: ast.Call) -> Iterator[tuple[str, int, list[ast.expr]]]:
 
 
 def _asked(node: ast.AST) -> Iterator[str]:
-    """Names that a node looks into before something is computed: `key in X`, `X is None`."""
+    """Names that a node checks before a value is computed: `key in X`, `X is None`."""
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             if name := _dotted(side):
@@ -182,7 +182,7 @@ def dependent_names(tree: ast.Module, lines: set[int]) -> dict[str, int]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, simple ones where the compound one decides on nothing."""
+    """Statements; a compound statement that decides on nothing is replaced by its parts."""
     for statement in body:
         if isinstance(statement, (ast.Try, ast.With)):
             yield from _statements(statement.body)

@@ -21,14 +21,14 @@ class Context:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Tensors for forward-mode differentiation, which ops do not have."""
+        """Ignore tensors for forward-mode differentiation, which ops do not have."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Results without a gradient."""
+        """Mark results as having no gradient."""
         self.non_differentiable = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Arguments that the forward pass writes to."""
+        """Mark arguments that the forward pass writes to."""
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:

@@ -48,7 +48,7 @@ def _provide_device_guard() -> None:
 
 
 def differentiable(tensor: torch.Tensor) -> torch.Tensor:
-    """The leaf of an argument, which gets a graph of its own.
+    """Create the leaf of an argument, from which Torch builds a graph.
 
     The author's function gets no leaf, because it may write to the argument.
     """
@@ -78,7 +78,7 @@ def defines_functions() -> bool:
 
 
 def noted_materialize_grads(context: Any, value: bool) -> None:
-    """`ctx.set_materialize_grads`, whose value cannot be read."""
+    """Replace `ctx.set_materialize_grads`, whose value cannot be read, and remember the value."""
     context.keeps_absent_gradients = not value
 
 

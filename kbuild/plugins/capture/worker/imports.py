@@ -51,14 +51,14 @@ class AskedAtImportError(CaptureError):
 
 
 class _Answer(str):
-    """A text in place of which other GPUs or releases have another."""
+    """A text that differs on other GPUs or releases."""
 
     __slots__ = ("question",)
     question: str
 
 
 class _SeveralAnswers:
-    """A text that is known to be there; which one it is, no variant knows."""
+    """A text with several possible values: code may test that it is there, and nothing else."""
 
     def __init__(self, question: str) -> None:
         self._question = question
@@ -106,7 +106,7 @@ class ImportDevice(devices.TargetDevice):
         self._raise(CaptureError(f"cannot be captured: {message}"), at)
 
     def answer(self, question: str, text: str) -> str:
-        """The text, marked."""
+        """The text, marked as an answer."""
         answer = _Answer(text)
         answer.question = question
         return answer
@@ -196,7 +196,7 @@ def _load(path: str) -> Any:
 
 @contextmanager
 def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator[None]:
-    """`torch.version.cuda` and `.hip` say whose the GPU is, to the author's files alone."""
+    """Let `torch.version.cuda` and `.hip` name the GPU's vendor, to the author's files alone."""
 
     def told(vendor: str, original: Any, _: Any) -> Any:
         if not is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 - the documented way
@@ -220,7 +220,7 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
 
 @contextmanager
 def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
-    """Modules are told of a GPU; what stands in place of a function leads to it later.
+    """Answer modules' questions about a GPU while they are imported, in this context.
 
     Raises:
         CaptureError: a question has no answer, whatever the module did then.
@@ -266,7 +266,7 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
-    """A function of Torch that answers while modules are imported.
+    """Replace a function of Torch by one that answers while modules are imported.
 
     An alias of it lasts: whenever it is called, it calls what the name stands for by then.
     """
@@ -295,7 +295,7 @@ def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:
 
 
 def _asker(*libraries: str) -> str:
-    """The file of the code that asks, past kbuild, Python's own modules, and libraries."""
+    """The file of the asking code, without frames of kbuild, Python's library and `libraries`."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     while frame is not None:
         file = frame.f_code.co_filename

@@ -119,7 +119,7 @@ class ModuleState:
                 self._guarded[type(owner)] = None
 
     def _add_answers(self, trees: Mapping[ModuleType, ast.Module]) -> None:
-        """Globals whose values an answer decided when the module was imported."""
+        """Hide globals whose values depend on an answer that a module got when it was imported."""
         lines_by_module: dict[str, dict[str, int]] = {}
         for module, tree in trees.items():
             lines = asked_at_import.get(module.__file__ or "", set())
@@ -189,7 +189,7 @@ class ModuleState:
                 value.cache_clear()
 
     def _defaults(self) -> Iterator[tuple[FunctionType, Any]]:
-        """Default arguments of the author's functions that calls may change."""
+        """Default arguments of the author's functions, which calls may change."""
         values = (value for module in self.modules for value in list(vars(module).values()))
         for function in values:
             if isinstance(function, FunctionType):
@@ -200,7 +200,7 @@ class ModuleState:
 
     @property
     def _refuse_attribute(self) -> Any:
-        """`__getattr__` of a class that refuses what was taken away from its objects."""
+        """`__getattr__` of a class: refuse attributes that were hidden from its objects."""
 
         def refuse(owner: Any, name: str) -> Any:
             error = AttributeError(name, name=name, obj=owner)
@@ -211,7 +211,7 @@ class ModuleState:
         return refuse
 
     def explanation(self, error: BaseException) -> str:
-        """The reason for an error, if it is that something was taken away."""
+        """The reason for an error that hidden state has caused; empty for others."""
         if not isinstance(error, (NameError, AttributeError)):
             return ""
         owner, name = getattr(error, "obj", None), error.name

@@ -25,7 +25,7 @@ _WAY_ROUND = (
 
 
 class _NumberType(type):
-    """A type of numbers of Python, which symbols are of as well."""
+    """A type of Python's numbers for `isinstance`: symbols are instances as well."""
 
     plain: type
     symbol: type
@@ -78,7 +78,7 @@ class SizeText(str):
 
 
 def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
-    """Functions of `math`, each with what stands in its place."""
+    """Functions of `math`, each with its replacement."""
     yield math.sqrt, partial(_root, math.sqrt)
     yield math.log2, partial(log2, math.log2)
     for name, function in vars(math).items():
@@ -87,7 +87,7 @@ def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
 
 
 def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
-    """Divisions by a number that may be 0: Python raises then, where the author divides.
+    """Divisions that raise an error if the divisor is 0, as Python's do, in the author's code.
 
     Args:
         is_author: whether a file of code is one of the author's; Torch divides as well.
@@ -115,12 +115,12 @@ def _division(
 
 
 def _root(original: Callable[[Any], float], number: Any) -> Any:
-    """`math.sqrt`, of symbols as well."""
+    """Replace `math.sqrt`, which does not take symbols."""
     return torch.sym_sqrt(number) if isinstance(number, _SYMBOLS) else original(number)
 
 
 def _computed(original: Callable[..., Any], name: str, *args: Any, **more: Any) -> Any:
-    """A function of `math` that has no form for symbols."""
+    """Refuse a function of `math` that has no form for symbols."""
     if any(isinstance(value, _SYMBOLS) for value in args):
         raise CaptureError(f"computes `math.{name}` of a size: {_WAY_ROUND}")
     return original(*args, **more)

@@ -27,11 +27,11 @@ from kbuild.plugins.capture.worker.runs import (
 from kbuild.plugins.capture.worker.trace import traced
 
 MOST_PATHS = 128
-"""Paths of one function with one choice of dtypes and options."""
+"""Largest number of paths of one function with one choice of dtypes and options."""
 _MOST_EXHAUSTIVE = 1 << 17
-"""Values of a single size that are all tried before a condition counts as unreachable."""
+"""Largest number of values of one size that are all tried."""
 _MOST_REPAIRS, _MOST_OPTIONS = 40, 16
-"""Changes of a single name in a search, and values that are compared for each."""
+"""Changes of one name in a search, and values that are compared for each change."""
 _EXAMPLES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 64, 100, 127, 128, 256, 512, 1000, 1024)
 
 Values = Mapping[str, int | float]
@@ -115,14 +115,14 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A run that is to be made: conditions that hold as in another run, and one that does not."""
+    """A run to make: conditions that hold as in an earlier run, then one that does not hold."""
 
     hints: Values
     decisions: Mapping[str, bool]
     asked: int = 0
     """Number of decisions whose other answer has a branch of its own."""
     before: Sequence[tuple[str, bool]] = ()
-    """Conditions up to there, and whether the run itself decides them."""
+    """Conditions before that one, each with True if the run itself decides on it."""
     negated: str = ""
     """The condition that does not hold."""
 

@@ -41,7 +41,7 @@ from kbuild.plugins.capture.worker.symbols import SIZE_METHODS
 def in_place_of_triton(
     recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> Iterator[None]:
-    """Triton's launches and Torch's questions about the device are answered by the run.
+    """Let the run answer Triton's launches and Torch's questions about the device.
 
     Args:
         recorder: of the run.
@@ -86,7 +86,7 @@ def in_place_of_triton(
 
 
 def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Names in the author's modules that stand for something else during a run."""
+    """Replacements of names in the author's modules during a run."""
     count = recorder.symbols.integer("sm_count()", 1, 1024)
     for module in recorder.modules():
         names = vars(module)
@@ -115,7 +115,7 @@ def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Methods of symbols."""
+    """Replacements of methods of symbols."""
 
     def hashed(number: Any) -> int:
         return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
@@ -128,14 +128,14 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
-    """`triton.cdiv`, of symbols as well."""
+    """Replace `triton.cdiv`, which does not take symbols."""
     if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
         return (dividend + divisor - 1) // divisor
     return original(dividend, divisor)
 
 
 def _without_effect() -> Iterator[tuple[Any, str, Any]]:
-    """Functions that mark ranges for profilers: an op has none."""
+    """Replacements of functions that mark ranges for profilers: an op has no ranges."""
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         yield torch.cuda.nvtx, name, partial(_answered, None)
     yield torch.cuda.nvtx, "range", _NoDevice
@@ -145,14 +145,14 @@ def _without_effect() -> Iterator[tuple[Any, str, Any]]:
 
 
 def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
-    """A symbol as text, which only messages may have."""
+    """The text of a symbol, which only messages may use."""
     if not recorder.is_author(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - documented
         return str(original(number, *how))
     return SizeText(recorder.symbols.text_of(number))
 
 
 def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
-    """A descriptor of Triton's: an image has one block, so every size of it is a path."""
+    """Make every block size of a descriptor a path: an image has one block."""
     descriptor.block_shape = [int(size) for size in descriptor.block_shape]
     check(descriptor)
 
@@ -160,7 +160,7 @@ def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
 def _device_answers(
     recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> dict[str, Any]:
-    """Functions of `torch.cuda` -> what stands in their place."""
+    """Functions of `torch.cuda` -> their replacements."""
     symbols = recorder.symbols
     number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
