@@ -92,7 +92,7 @@ class NixBuild:
         )
 
     def _is_in_reach(self, choice: VariantChoice, system: System) -> bool:
-        """This machine's system, and others that are asked for by name: a builder may have them."""
+        """True for this machine's system, and for systems that were named: a builder may exist."""
         named = system in self.selection.systems or str(choice.variant) in self.selection.globs
         return named or system == host_system()
 

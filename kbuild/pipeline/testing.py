@@ -119,11 +119,11 @@ class ProjectTests:
     repo_id: str
     """Repository that the tests ask the client for."""
     marked: bool = False
-    """True for those alone that are marked for CI."""
+    """True to run only the tests that are marked for CI."""
     rest: tuple[str, ...] = ()
     """Further arguments of pytest."""
     allow_skipped: bool = False
-    """True when it is no failure that every test was skipped."""
+    """True to accept that every test was skipped."""
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ProjectTests:
@@ -246,7 +246,7 @@ class TestReport:
     device: str = ""
     """Model of the GPU; empty for a processor."""
     hung: bool = False
-    """True when its time was over."""
+    """True if the time limit ended the tests."""
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

@@ -77,7 +77,7 @@ def _sources(
 def _wheel_source(
     options: BuildOptions, services: Services, torch_wheel: TorchWheel | None
 ) -> ToolchainSource:
-    """Wheels; CUDA 12 is compiled by an installed toolkit, else by that of a plug-in."""
+    """The source of wheels; CUDA 12 comes from an installed toolkit, else from a plug-in."""
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
     from kbuild.toolchains.from_wheels import WheelToolchains

@@ -223,7 +223,7 @@ class BuildContext:
             self.services.ui.warn(f"{variant}: {message}")
 
     def report_repeated_warnings(self) -> None:
-        """Say of which other variants each warning is true."""
+        """Print which other variants each repeated warning is about."""
         for message, (_, *others) in self.noted.items():
             if others and self.services.ui.verbosity <= 0:
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""

@@ -101,7 +101,7 @@ def _binding(context: PlanningContext) -> Component:
 
 
 def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
-    """C sources get the flags of C++ ones but for the standard, and export nothing by default."""
+    """Flags of C sources: those of C++ without the standard; symbols are hidden by default."""
     if not any(source.language == "C" for source in sources):
         return UnitFlags()
     kept = (flag for flag in cxx_flags if not _STANDARD.match(flag))
@@ -109,7 +109,7 @@ def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
 
 
 def _binding_archs(context: PlanningContext, sources: Sequence[Source]) -> Archs:
-    """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
+    """The toolkit's own archs if the bindings have device code, which lists no archs of its own."""
     device = set(context.backend.languages) - {"CXX"}
     if any(source.language in device for source in sources):
         return context.backend.archs(context.archs or None, context.toolkit)
@@ -149,7 +149,7 @@ def _kernel(context: PlanningContext, name: str, section: KernelSection, archs: 
 def _sees_framework(
     context: PlanningContext, section: KernelSection, sources: Sequence[str], include: Sequence[str]
 ) -> bool:
-    """Torch is seen by sections that ask for it, in `depends` or by including its headers.
+    """True if the section asks for Torch in `depends`, or includes its headers.
 
     Another framework is seen by all, and instead of Torch.
     """

@@ -65,7 +65,7 @@ _PYTHON_SUFFIXES = ("py", "pyi")
 
 
 def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
-    """The project's own sources: what names the build when git does not."""
+    """The project's own source files, from which the build's id is computed without git."""
     file = project.file
     sections = [
         *project.kernels.values(),

@@ -35,7 +35,7 @@ class Unaccounted(NamedTuple):
     path: str
     """POSIX path relative to the variant."""
     what: str
-    """Goes on after the path: `is bytecode`."""
+    """Description of the problem, which follows the path: `is bytecode`."""
     hint: str
 
     def __str__(self) -> str:

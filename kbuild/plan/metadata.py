@@ -226,7 +226,7 @@ def _as_metadata_error(read: Callable[[], T]) -> T:
 
 
 class _MetadataReader:
-    """Collects problems while it reads; what it returns counts only when there are none."""
+    """Reads the document and collects its problems; the values count only if there are none."""
 
     def __init__(self, document: JsonObject) -> None:
         self.document = document

@@ -134,7 +134,7 @@ class PackagedFile:
 
 @dataclass(frozen=True)
 class GeneratedFile:
-    """A file of the package that no author wrote there: a text, or another file of the project."""
+    """A file of the package that is generated, or copied from another file of the project."""
 
     target: str
     """POSIX path relative to the variant directory."""

@@ -329,7 +329,7 @@ class MemoryGovernor:
                 _signal.signal(number, _signal.SIG_DFL)
 
     def _end(self, number: int, _: object) -> None:
-        """End the paused compiler with the signal, and let it continue to die; then end this process."""
+        """Pass a signal to the stopped compiler, let it continue and die; then end this process."""
         self._tree.send(number)
         self._go_on()
         os.kill(os.getpid(), number)

@@ -41,12 +41,12 @@ class Toolchain:
 
     @property
     def compilers(self) -> tuple[tuple[str, str], ...]:
-        """The versions of what compiles, without the frameworks that are compiled against."""
+        """Versions of the compilers, without the frameworks that they compile against."""
         return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORK_NAMES)
 
     @property
     def fingerprint(self) -> str:
-        """Changes when anything that can change an object file changes."""
+        """Digest that changes with anything that can change an object file."""
         place = "" if self.store is None else str(self.store)
         # Without the store's place, so that machines with different home folders agree.
         cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]

@@ -72,7 +72,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
 def inspect_compiler(
     search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
 ) -> DeviceCompiler | None:
-    """The program, when it is such a compiler; its installation is the folder above its own."""
+    """The compiler at a path; None for another program. `bin`'s parent is its installation."""
     if not os.access(program, os.X_OK):
         return None
     release = re.search(search.release, compiler_facts(program, cache, runner)["text"])
@@ -88,7 +88,7 @@ def inspect_compiler(
 
 
 OLDEST_GCC = 11
-"""Torch's headers need it."""
+"""Oldest release of GCC that compiles Torch's headers."""
 _GCC_LIMIT = re.compile(r"^#if __GNUC__ > (\d+)$", re.MULTILINE)
 _CLANG_LIMIT = re.compile(r"^#if \(__clang_major__ >= (\d+)\)", re.MULTILINE)
 _KNOWS_COSPI = "__NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER"

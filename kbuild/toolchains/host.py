@@ -135,7 +135,7 @@ class HostToolchains(ToolchainSource):
         return self.finder(requires.backend, self.cache, self.runner)
 
     def _unsupported_device_reason(self, requires: Requirements) -> str | None:
-        """A backend is compiled for when its compiler is here, in the variant's release."""
+        """The reason why no device compiler of the variant's release is here; None if one is."""
         if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
@@ -147,7 +147,7 @@ class HostToolchains(ToolchainSource):
         return None
 
     def _unsupported_interpreter_reason(self, requires: Requirements) -> str | None:
-        """No interpreter is looked for where no framework is needed."""
+        """The reason why the interpreter does not fit; none is needed where no framework is."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
         return _unsupported_torch_reason(requires, self.facts) or _unsupported_tvm_ffi_reason(

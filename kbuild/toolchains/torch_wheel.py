@@ -287,7 +287,7 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
 
 
 def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) -> None:
-    """A wheel that was given is meant to be built against.
+    """Refuse a wheel that no chosen variant is built against: the user meant it to be used.
 
     Raises:
         UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
@@ -305,7 +305,7 @@ def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[Varia
 
 
 def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
-    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
+    """Refuse a wheel for GPUs if the variant's only C++ is that of launchers, built for the CPU."""
     fits = [plan for plan in plans if wheel.fits(plan.requires)]
     plain = [plan for plan in plans if plan.aot and plan.requires.backend != plan.backend]
     for plan in plain if not fits else ():
@@ -326,7 +326,7 @@ def _listed(plans: Sequence[VariantPlan]) -> str:
 
 
 def _validate_in_matrix(wheel: TorchWheel) -> None:
-    """A variant's name is made of releases in the matrix, and loads under those only."""
+    """Refuse a release outside of the matrix: no variant could be named after it."""
     here = [entry for entry in matrix_entries() if entry.system == host_system()]
     fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
     if any(entry.torch == wheel.release for entry in fits):

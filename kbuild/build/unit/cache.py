@@ -57,7 +57,7 @@ OTHER_FILES = "it was made from other files than those that are here"
 """Reason for refusing another machine's entry that is right there: the files here differ."""
 ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
-"""Entries of one key; the oldest makes way."""
+"""Largest number of entries of one key; the oldest is removed."""
 _RECORD_COLUMNS = 4
 
 
@@ -77,7 +77,7 @@ class UnitCache:
         self.refusal = command.refusal or _clock_macro_in(source)
         store = f"{settings.cache}/store"
         self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
-        """Names every object of this command and source; headers tell them apart."""
+        """Key of all objects of this command and source; their headers distinguish them."""
         self._source, self._compilers = source, settings.compilers
         self._cache = Cache(settings.cache, OBJECTS)
         self._lock = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
@@ -128,11 +128,11 @@ class UnitCache:
         return any(True for _ in self._fitting_entries())
 
     def remove(self) -> None:
-        """Remove the entry that was kept or found."""
+        """Remove the entry that was stored or found."""
         self._cache.remove(self._entry)
 
     def accept(self, record: bytes, messages: bytes, data: bytes) -> str:
-        """Keep an entry that another machine made; why it is refused, else empty.
+        """Store an entry that another machine made; return the reason if it is refused, else empty.
 
         Every file that it was made from has to be here, with the content that it had there.
         """
@@ -162,7 +162,7 @@ class UnitCache:
         return []
 
     def store(self, messages: bytes, paths: list[str]) -> str:
-        """Keep what the compiler just made from `paths`; the reason when it cannot be kept.
+        """Store the result of compiling `paths`; return the reason if that is not possible.
 
         That none of them has changed since it started is for the caller to know.
         """

@@ -214,7 +214,7 @@ def object_key(
 
 
 def unit_key(command: CompileCommand) -> str:
-    """Key of the unit, whatever its source holds: for what was learned of it before."""
+    """Key of the unit without its source's content, for its history."""
     return _digest(command.argv[0], *_identity(command))
 
 

@@ -52,7 +52,7 @@ class JobserverTokens:
         self._held = b""
 
     def take(self, most: int) -> int:
-        """Take what is left, `most` at the most, without waiting; returns how many."""
+        """Take up to `most` free tokens without waiting; return the number held."""
         if self._path and most > 0:
             pipe = self._open()
             try:
@@ -69,7 +69,7 @@ class JobserverTokens:
         self._put(held)
 
     def lend(self, wait: Callable[[], None], expired: Callable[[], bool]) -> None:
-        """Let others have this unit's own token while it waits for one of them.
+        """Lend this unit's own token to others while it waits for one of them.
 
         It takes one again afterwards; not when `expired()`, after which there are none.
         """
@@ -138,7 +138,7 @@ _KEEPS = ("--keep", "-keep", "--keep-dir", "-keep-dir", "--save-temps", "-save-t
 
 
 class NvccIntermediates:
-    """The folder while the compiler runs; none when the command keeps the files itself."""
+    """The folder of nvcc's intermediate files; none if the command keeps the files itself."""
 
     def __init__(self, command: CompileCommand, run: str) -> None:
         is_kept = any(word.partition("=")[0] in _KEEPS for word in command.options)
@@ -174,7 +174,7 @@ NOT_FOUND = 127
 
 
 class CompilerResult:
-    """A compilation that is over."""
+    """The result of a compilation."""
 
     def __init__(self, status: int, diagnostics: bytes) -> None:
         self.status = status
@@ -183,7 +183,7 @@ class CompilerResult:
         self.start = self.end = time.time()
         self.user = self.system = 0.0
         self.peak = 0
-        """MiB of the largest process."""
+        """Memory of the largest process, in MiB."""
 
     @property
     def was_killed(self) -> bool:
@@ -193,7 +193,7 @@ class CompilerResult:
 
 
 def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> CompilerResult:
-    """Run to the end. What it says is collected in the file `scratch`, which is gone afterwards.
+    """Run the compiler, with its output in the file `scratch`, which is deleted at once.
 
     `look` is called with the process id a few times each second, where the system allows it.
     """
@@ -221,7 +221,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
 
 
 def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
-    """Look until the process has ended."""
+    """Call `look` repeatedly until the process has ended."""
     if sys.platform != "linux":
         return
     import select
@@ -276,7 +276,7 @@ class CompileAttempts:
         return self._with_room(max(needed, self._settings.memory), 1)
 
     def _with_room(self, needed: int, most: int) -> CompilerResult | None:
-        """Attempts until one is not ended for the sake of others."""
+        """Attempt until the unit is not killed for others."""
         while True:
             overseer, ended = self._within(needed, most)
             if ended is None or not overseer.gave_way:

@@ -18,7 +18,7 @@ COMPILED, LIST = "pre.h.gch", "list.h"
 """Files in an entry's folder: the precompiled headers, and their names."""
 _TORCH = ("torch/", "ATen/", "c10/")
 _OF_TOOLKIT = "/cuda/"
-"""In the folders of Torch's headers that include some of a toolkit."""
+"""Name of folders with headers of Torch that include some of a toolkit."""
 
 _INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
 _ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")

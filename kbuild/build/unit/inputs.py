@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _SETTLED = 2_000_000_000
-"""Nanoseconds after which a file's time tells a later change apart."""
+"""Nanoseconds after which a file's time changes with any further change."""
 _HASH_COLUMNS = 6
 """The status, the hash, the name."""
 
@@ -73,13 +73,13 @@ class FileHashes:
         return self._known[path]
 
     def know(self, later: FileHashes, paths: list[str]) -> None:
-        """Take over what another one says of those paths that were not asked for yet."""
+        """Take over another's identities of paths that were not asked for yet."""
         for path in paths:
             if path not in self._known:
                 self._known[path] = later.identity(path)
 
     def save(self) -> None:
-        """Keep what was learned."""
+        """Store new hashes in the cache."""
         for folder in self._changed:
             lines = [
                 "\t".join((*stamp, known, name))
@@ -213,7 +213,7 @@ class HeaderSearch:
 
 
 class UnitInputs:
-    """The files of one unit, as they are from now on."""
+    """The files of one unit, from this moment on."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class UnitInputs:
         self._folders: dict[str, bool] = {}
 
     def expect(self, paths: Iterable[str]) -> None:
-        """Identify what the compiler is going to read, as far as that is known."""
+        """Identify the files that the compiler is expected to read."""
         for path in (*self._always, *paths):
             self.files.identity(path)
             self._expected[path] = self.search.find(path)
@@ -298,7 +298,7 @@ class UnitInputs:
         return self._is_below_new(path)
 
     def _is_below_new(self, path: str) -> bool:
-        """True when the path leads through a young link or renamed folder of the project.
+        """True if the path leads through a recently changed link or renamed folder of the project.
 
         An entry that comes or goes sets both times of a folder; its own new name only one.
         """

@@ -43,7 +43,7 @@ class UnitCompilation:
         report_trouble_to(self._warn)
 
     def run(self) -> int:
-        """The exit status that the build system is to see."""
+        """Return the exit status for the build system."""
         diagnostics = self._from_cache()
         if diagnostics is not None:
             return self._deliver(diagnostics)
@@ -58,7 +58,7 @@ class UnitCompilation:
                 lock.release()
 
     def _wait_for_peer(self, lock: EntryLock) -> bytes | None:
-        """Deliver what another process has compiled meanwhile; None when this one is to compile."""
+        """Wait for another process that compiles the same object; None if this one must compile."""
         try:
             if lock.try_acquire():
                 return None
@@ -76,7 +76,7 @@ class UnitCompilation:
         return 0
 
     def _compile(self) -> int:
-        """Compile; once more where an input changed meanwhile, which leaves open what was read."""
+        """Compile; once more if an input changed meanwhile: either state may have been read."""
         if self._is_compilation:
             self._expected = self._expected_inputs()
         for is_last in (False, True):
@@ -118,7 +118,7 @@ class UnitCompilation:
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
     def _prepare(self) -> PrecompiledHeaders | None:
-        """Identify what the compiler is about to read; nothing that was known before counts.
+        """Identify the files that the compiler is about to read, from scratch.
 
         The precompiled headers; None where the unit is compiled as usual.
         """

@@ -152,7 +152,7 @@ def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeE
 
 
 def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
-    """Nix reads a repository as git knows it: what nobody added is not there."""
+    """Error for a file that git does not track: Nix does not see it."""
     match = _UNTRACKED.search(event.text)
     path = (match["path"] or match["stored"]) if match else ""
     file = next((candidate for candidate in _below(path, root) if _exists(root / candidate)), None)
@@ -170,7 +170,7 @@ def _events(output: str) -> Iterator[NixEvent]:
 
 
 def _unstructured(output: str) -> NixEvent:
-    """Errors of the command line come as plain text."""
+    """An event from plain text: errors of Nix's command line have no structure."""
     lines = [line for line in strip_colors(output).splitlines() if not line.startswith("@nix ")]
     text = "\n".join(line.removeprefix("error: ") for line in lines[-_SHOWN:])
     return NixEvent("msg", text=text, raw=text)
@@ -185,7 +185,7 @@ def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
 
 
 def _in_project(file: str, root: Path) -> str | None:
-    """The path as the user would type it; None for a file of somebody else."""
+    """The path as the user would type it; None for a file outside of the project."""
     stored = _STORED.sub("", file)
     if stored != file:
         return next((path for path in _below(stored, root) if _is_same(root / path, file)), None)
@@ -268,7 +268,7 @@ class Derivation:
 
 @dataclass(frozen=True)
 class FlakeVariants:
-    """The derivations and refusals of a flake for some variants."""
+    """The derivations that a flake offers for some variants, and its refusals."""
 
     variants: Mapping[str, Derivation] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)

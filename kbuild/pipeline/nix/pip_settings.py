@@ -36,17 +36,17 @@ _LINK = re.compile(r"""<a\b[^>]*\bhref\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 _PAGES = 2000
 """Pages of an index on this machine that are read for the folders of its files."""
 _FOLDERS = 16
-"""More folders of files than these are lent as the one that they are in."""
+"""Number of folders of files above which their common parent is lent instead."""
 _UNSUPPORTED_CHARACTERS = re.compile(r"[\s=?]")
 """Characters that a path in `sandbox-paths` cannot have."""
 _READ = 0o005
-"""Other users may read a folder and look for files in it."""
+"""Permission of other users to read a folder and to enter it."""
 _PLAIN = re.compile(r"[\w.~@%+/:-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class SandboxPipSettings:
-    """Settings of a Nix that builds."""
+    """Settings with which Nix builds: environment and lent folders."""
 
     environment: Mapping[str, str]
     """The whole environment: this process's, with pip's variables replaced."""
@@ -164,7 +164,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _open_for(group: str, folder: Path) -> None:
-    """Builders reach the files; other users of this machine do not get past the folder."""
+    """Let builders read the files; other users cannot enter the folder."""
     for base, _, files in os.walk(folder / "pip"):
         Path(base).chmod(0o755)
         for name in files:

@@ -35,7 +35,7 @@ _LIBRARY_HEADERS = re.compile(r"/c\+\+(/|$)")
 
 @dataclass(frozen=True)
 class ProgramInspector:
-    """Looks at programs, and remembers what it saw while they stay as they are."""
+    """Inspects programs, and remembers the result while they are unchanged."""
 
     runner: Runner
     cache: FactCache

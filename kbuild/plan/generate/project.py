@@ -259,7 +259,7 @@ def generate_project(
 
 
 def _relative(root: Path | None, target: Path | None) -> str:
-    """The way from the target folder to the source tree; empty when they are one."""
+    """The relative path from the target folder to the source tree; empty if they are one."""
     if root is None or target is None or root == target:
         return ""
     return PurePosixPath(os.path.relpath(root, target)).as_posix()

@@ -182,7 +182,7 @@ def dependent_names(tree: ast.Module, lines: set[int]) -> dict[str, int]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements; a compound statement that decides on nothing is replaced by its parts."""
+    """Statements; bodies in place of `try` and `with`, and branches of `if` after it."""
     for statement in body:
         if isinstance(statement, (ast.Try, ast.With)):
             yield from _statements(statement.body)

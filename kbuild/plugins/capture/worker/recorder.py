@@ -212,7 +212,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
     ) -> torch.Tensor:
-        """Replace `Tensor.contiguous` by one step, which copies if a call needs it: no two paths."""
+        """Replace `Tensor.contiguous` by one step that copies where needed, not by two paths."""
         if memory_format is not torch.contiguous_format:
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self._is_contiguous(tensor):
@@ -353,7 +353,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _validate(self, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Refuse operators that the process's settings would change, and views beyond the memory."""
+        """Refuse operators that settings of the process change, and views beyond the memory."""
         self.settings.require_no_autocast(operator)
         if uses_default_dtype(operator, args, kwargs):
             kwargs["dtype"] = self.settings.require_default_dtype()
