@@ -81,8 +81,7 @@ _ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
 WHOLE, PART = 3, 1
-"""Thirds of a compilation that a file would have saved: without any file, with one for fewer
-headers."""
+"""Weights of a compilation in thirds: without any file, and with one for fewer headers."""
 _DUE = 2 * WHOLE
 """Making a file takes about two compilations, and it saves 0.6 of each one after that."""
 
