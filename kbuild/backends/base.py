@@ -68,7 +68,7 @@ class DeviceCompilerSearch:
     """Places of a backend's device compiler on this machine."""
 
     program: str
-    """Its name, e.g. `nvcc`; looked for on PATH."""
+    """Name of the program, e.g. `nvcc`; looked for on PATH."""
     release: str
     """Regular expression for what `--version` prints; its first group is the toolkit's release."""
     cmake: tuple[tuple[str, str], ...]
@@ -90,7 +90,7 @@ class Backend:
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """Its spelling in text: `CUDA`, `ROCm`."""
+    """Spelling of the backend in text: `CUDA`, `ROCm`."""
     other_names: ClassVar[tuple[str, ...]] = ()
     """Wrong names that people write for it, in lower case."""
     section: ClassVar[type[KernelSection] | None] = None

@@ -68,7 +68,7 @@ class Capability:
 def shared_code(
     archs: Iterable[Capability], chains: Iterable[Sequence[Capability]]
 ) -> dict[Capability, Capability]:
-    """Each target -> the one whose machine code it runs: the first of its chain that is there.
+    """Target -> the target whose machine code it runs: the first of its chain that is asked for.
 
     Args:
         archs: what is asked for; the wish for PTX does not matter here.

@@ -56,12 +56,12 @@ class StagedVariant:
     compiled: Images = ()
     """The images of each kernel in a DSL."""
     changed: str = ""
-    """An input of which it holds two states, when there is one."""
+    """An input that was read in two states; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class CompileTree:
-    """A configured tree, and the commands that compile in it."""
+    """A configured tree, and its compile commands."""
 
     plan: VariantPlan
     project: Path
@@ -75,7 +75,7 @@ class CompileTree:
 
 
 class ObjectFiller(Protocol):
-    """Has objects made elsewhere."""
+    """Fills the cache with objects from elsewhere."""
 
     def fill_objects(self, tree: CompileTree, tell: ninja.ProgressCallback) -> None:
         """Put those objects of a tree into the cache that others can make; the rest is left.
@@ -86,7 +86,7 @@ class ObjectFiller(Protocol):
 
 @dataclass(frozen=True)
 class Compilation:
-    """One plan, one toolchain, one workspace, as a part of one run."""
+    """The compilation of one plan with one toolchain in one workspace, as a part of one run."""
 
     plan: VariantPlan
     toolchain: Toolchain
@@ -126,6 +126,7 @@ class Compilation:
         if produced is not None:
             files = files.merge(produced.files)
         files.write(self.space.source, force=True)
+        # A file that an earlier plan installed must not be shipped.
         shutil.rmtree(self.space.stage.parent, ignore_errors=True)
         self.space.stage.mkdir(parents=True)
         if not self.plan.is_compiled:
@@ -150,7 +151,7 @@ class Compilation:
         )
 
     def _produce(self) -> tuple[AotOutput | None, dict[str, FileState]]:
-        """Have the kernels in DSLs compiled, by the variant's own token and those that are free.
+        """Compile the kernels in DSLs, with the variant's own token and free ones.
 
         Their sources and tables are read in many places: all of it is done again when one changes.
         """
@@ -178,7 +179,7 @@ class Compilation:
         raise _inputs_keep_changing(changed[0])
 
     def _ship(self) -> dict[str, FileState]:
-        """Copy the package's files, also over those that CMake has installed: as they are read."""
+        """Copy the package's files, over those that CMake installed; return their states."""
         shipped, tree = {}, SourceTree(self.space.project)
         for file in self.plan.files:
             tree.refuse(file.source)
@@ -220,6 +221,7 @@ class Compilation:
         mark = self.space.tree / _CONFIGURED_FILE
         if mark.is_file() and mark.read_text() == key:
             return
+        # Removed first: a configuration that is interrupted must not count as done.
         mark.unlink(missing_ok=True)
         detection = CompilerDetectionCache(
             self.toolchain, self._languages, FactCache(self.run.cache)
@@ -262,7 +264,7 @@ class Compilation:
 
     @property
     def _held(self) -> tuple[int, ...]:
-        """The locks that every process inherits that may write after a kill of kbuild alone."""
+        """Locks that child processes inherit: they may still write after kbuild was killed."""
         return (*self.lock, *self.run.lock)
 
     @property
@@ -271,12 +273,13 @@ class Compilation:
         return {"CXX", *(source.language for source in sources if source.language)}
 
     def _compile(self, files: FileSet, generated: FileSet) -> tuple[int, dict[str, FileState]]:
-        """Compile and link; the units that ran, and the project's files as they were compiled.
+        """Compile and link; the number of units that ran, and the states of the project's files.
 
         All objects have read the same state of each file, or are compiled again. `generated` is the
         part of the files that does not follow from the plan.
         """
         if sys.platform != "win32":  # there is no launcher that records anything
+            # ninja compares times only; these objects were made from other content.
             ninja.delete_stale_objects(self.space.tree)
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
@@ -294,6 +297,7 @@ class Compilation:
                 tell=self.tell,
                 lock=self._held,
             )
+            # A generated file that had to be written again was edited during the build.
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(
@@ -326,7 +330,7 @@ class Compilation:
 
 
 def _file_with_two_states(parts: Iterable[Mapping[str, FileState]]) -> str:
-    """A file of which two parts of the build have read two states; empty when there is none."""
+    """A file that two parts of the build read in two states; empty if there is none."""
     files: dict[str, FileState] = {}
     for part in parts:
         for path, then in part.items():

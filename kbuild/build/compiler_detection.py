@@ -14,7 +14,7 @@ from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
 KEPT_LANGUAGES = {"CXX", "CUDA"}
-"""Others ask too much of the machine for an answer that could be kept."""
+"""Languages whose detection is kept; others depend on too much of the machine."""
 _CMAKE_FILES = "CMakeFiles"
 _CMAKE_CACHE = "CMakeCache.txt"
 _COMPILER_FILES = "CMake*Compiler.cmake"
@@ -24,7 +24,7 @@ _TOOLCHAIN_ENTRY = re.compile(
     r"(CMAKE_(?:ADDR2LINE|AR|DLLTOOL|LINKER|NM|OBJCOPY|OBJDUMP|RANLIB|READELF|STRIP|TAPI|MT"
     r"|CXX_COMPILER_AR|CXX_COMPILER_RANLIB|EXECUTABLE_FORMAT|HAVE_LIBC_PTHREAD)):\w+=(.*)"
 )
-"""Entries that are set by what a toolchain is, whatever the project."""
+"""Entries that depend on the toolchain alone."""
 _PROGRAM = re.compile(r"CMAKE_\w*(?:COMPILER|LINKER|AR|NM|RANLIB)$")
 _OF_A_VARIANT = ("KBUILD_", "CMAKE_CXX_CREATE_SHARED_")
 """Entries of a toolchain that detection does not read."""
@@ -35,7 +35,7 @@ _ENVIRONMENT = re.compile(
 
 @dataclass(frozen=True)
 class CompilerDetectionCache:
-    """The answers for one toolchain and some languages."""
+    """CMake's detection of some languages for one toolchain."""
 
     toolchain: Toolchain
     languages: Collection[str]
@@ -47,7 +47,7 @@ class CompilerDetectionCache:
         return sys.platform == "linux" and set(self.languages) <= KEPT_LANGUAGES
 
     def seed(self, tree: Path) -> bool:
-        """Start `tree` anew with the answers; False, and nothing done, when they are not known."""
+        """Start `tree` with the cached answers; False, with nothing done, if there are none."""
         known = self.facts.recall(self._question) if self.is_kept else None
         if known is None:
             return False
@@ -64,6 +64,7 @@ class CompilerDetectionCache:
         files = sorted((tree / _CMAKE_FILES).glob(f"*/{_COMPILER_FILES}")) if self.is_kept else []
         versions = {file.parent.name for file in files}
         texts = {file.name: file.read_text() for file in files}
+        # Files that name this tree would be wrong in any other.
         if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
             return
         lines = (tree / _CMAKE_CACHE).read_text(errors="replace").splitlines()
@@ -77,7 +78,7 @@ class CompilerDetectionCache:
 
     @property
     def _question(self) -> str:
-        """Everything that the answers follow from, but the programs themselves."""
+        """All inputs of the answers but the programs themselves."""
         entries = [
             entry for entry in self.toolchain.cache if not entry[0].startswith(_OF_A_VARIANT)
         ]

@@ -54,7 +54,7 @@ class ErrorExcerpt:
     _is_found: bool = False
 
     def take(self, line: str) -> None:
-        """One more line."""
+        """Take one more line."""
         if not self._is_found and _ERROR.search(line):
             self._is_found = True
             self._lines.clear()
@@ -80,9 +80,9 @@ class NinjaOutput:
     done: int = 0
     total: int = 0
     command: str = ""
-    """Of the first failing edge."""
+    """Command of the first failing edge."""
     errors: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """What the first failing edge printed."""
+    """Output of the first failing edge."""
     unit: str = ""
     code: int = 0
     """Exit status of the first failing edge."""
@@ -155,6 +155,7 @@ def run_ninja(
     )
     if done.ok:
         return output.done
+    # The launcher's own exit statuses: no compiler failed.
     if output.code == EXIT_OUT_OF_TIME:
         raise IncompleteError(f"{output.total - output.done} steps were not started in time")
     if output.code == EXIT_INPUTS_CHANGED:
@@ -260,7 +261,7 @@ _OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.draft"
 
 @dataclass(frozen=True)
 class CurrentFiles:
-    """Files as they are now, each looked at once."""
+    """Current states of files, each read once."""
 
     _looks: dict[str, FileState] = field(default_factory=dict)
     _identities: dict[str, FileState] = field(default_factory=dict)
@@ -282,9 +283,9 @@ class CurrentFiles:
 
 
 def delete_stale_objects(tree: Path) -> None:
-    """Delete the objects of a build tree whose inputs are not known, or not the same any more.
+    """Delete the objects of a build tree whose inputs are unknown, or have changed.
 
-    What units that were killed were writing goes as well: nobody else builds in this tree.
+    Drafts of killed units are deleted as well: nobody else builds in this tree.
     """
     for path in tree.glob(_DRAFTS):
         path.unlink(missing_ok=True)
@@ -298,6 +299,7 @@ def delete_stale_objects(tree: Path) -> None:
 def delete_object(path: Path) -> None:
     """Delete an object, so that it is compiled again."""
     path.unlink(missing_ok=True)
+    # The record goes too: it describes an object that is gone.
     path.with_name(f"{path.name}{INPUTS_SUFFIX}").unlink(missing_ok=True)
 
 

@@ -27,7 +27,7 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600
 _TICKS = 10
 _HEIGHT = 100.0
 _CLOCK_SECONDS = 0.05
-"""By how much times of units that follow one another may overlap: a worker's come by message."""
+"""Seconds by which consecutive units may overlap: a worker's times come by message."""
 THIS_MACHINE = "this machine"
 
 
@@ -51,7 +51,7 @@ class TimelineTick:
 
 @dataclass(frozen=True)
 class WorkerLanes:
-    """The lanes of one machine below each other."""
+    """Lanes of a machine, one below the other."""
 
     label: str
     first: int
@@ -93,9 +93,9 @@ def timeline(units: Sequence[UnitRecord]) -> Timeline:
 
 
 def _lanes(units: Sequence[UnitRecord]) -> tuple[list[int], tuple[WorkerLanes, ...]]:
-    """For each unit the first lane of its worker that is free at its start, and whose lanes are."""
+    """Give each unit the first free lane of its worker; return the lanes, and whose they are."""
     ends: dict[str, list[float]] = {}
-    """By worker, when the last unit of each of its lanes ends."""
+    """Worker -> the times at which the last unit of each of its lanes ends."""
     own = []
     for unit in units:
         lanes = ends.setdefault(unit.worker, [])
@@ -173,7 +173,7 @@ class VariantOutcome:
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One variant with what its units add up to."""
+    """A variant with the sums of its units."""
 
     outcome: VariantOutcome
     color: int
@@ -183,7 +183,7 @@ class VariantRow:
     size: int
     """Bytes of the variant directory."""
     code: tuple[DeviceCodeSummary, ...] = ()
-    """What its libraries hold for every GPU, as the check `archs` reads it."""
+    """Device code for each GPU in its libraries, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)

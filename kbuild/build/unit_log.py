@@ -15,7 +15,7 @@ UNIT_LOG_FILE = "units.jsonl"
 
 CacheOutcome = Literal["hit", "miss", "off"]
 _ENDLESS = 1e15
-"""Nothing in a log is as large: neither bytes, seconds nor MiB."""
+"""Larger than any value in a log, be it bytes, seconds or MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class UnitRecord:
     restarts: int = 0
     """Number of times that it was ended for others and started again."""
     headers: int = 0
-    """Files that it was made from."""
+    """Number of files that the object was made from."""
     torch: int = 0
     """Files among them that are Torch's."""
     kib: int = 0
     """Size of Torch's, when the unit was compiled."""
     precompiled: str = ""
-    """`used` when it began with precompiled headers, `made` when it made them before."""
+    """`used` if the unit began with precompiled headers, `made` if it compiled them before."""
     precompiling: float = 0.0
     """Processor time of making them, which is no part of its own."""
     image: bool = False
@@ -66,7 +66,7 @@ class UnitRecord:
     worker: str = ""
     """The machine that made it: the unit is then in the log a second time, from the cache."""
     killed: str = ""
-    """What happened when the system killed the compiler; else empty."""
+    """Reason why the system killed the compiler; empty if it did not."""
 
     @property
     def seconds(self) -> float:
@@ -87,7 +87,7 @@ class UnitLog:
     warnings: tuple[str, ...] = ()
     """Each once: what the cache or the ledger could not do."""
     elsewhere: tuple[UnitRecord, ...] = ()
-    """The units that other machines made."""
+    """Units that other machines compiled."""
 
     @property
     def objects(self) -> tuple[UnitRecord, ...]:
@@ -123,7 +123,7 @@ def read_log(path: Path) -> UnitLog:
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
-    """None of a record whose values are not of a unit's types; equal words are one in memory."""
+    """Parse a record; None if a value has another type. Equal texts become one object in memory."""
     values_by_field = {
         field: record[field.name] for field in fields(UnitRecord) if field.name in record
     }

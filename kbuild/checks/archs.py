@@ -186,9 +186,9 @@ class ArchsCheck(LibraryCheck):
             if code.unread:
                 hint = f"`{install_command('backports.zstd')}` installs what unpacks it"
                 yield Finding(self.name, "warning", holder.where, code.unread, hint)
-            strange = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
-            if strange:
-                what = f"has {list_archs(strange)}, which no GPU or driver can load"
+            unloadable = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
+            if unloadable:
+                what = f"has {list_archs(unloadable)}, which no GPU or driver can load"
                 yield Finding(self.name, "info", holder.where, what)
             if code.is_unlinked:
                 what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
@@ -203,6 +203,7 @@ class ArchsCheck(LibraryCheck):
             return
         yield from self._unnamed(holders, claim)
         others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
+        # A missing arch could be in a library that could not be read.
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
@@ -300,7 +301,7 @@ def _has_readable_archs(metadata: Metadata) -> bool:
 
 
 def _claim(output: Output) -> _Claim | None:
-    """None when nothing is claimed; `metadata` reports archs that should be there."""
+    """The archs that a variant claims; None without a claim. `metadata` reports missing archs."""
     metadata = metadata_of(output)
     if metadata is None or not metadata.archs or not _has_readable_archs(metadata):
         return None
@@ -317,6 +318,6 @@ def _of_the_kernel(holders: Iterable[LibraryDeviceCode], claim: _Claim) -> Itera
     for holder in holders:
         images = runnable_images(holder.code.images, claim.backend)
         extra = unnamed_images(images, wanted)
-        strange = bool(extra) and bool(linked_device_libraries(holder.path))
-        others = {image.container for image in extra} if strange else set()
+        has_linked_library = bool(extra) and bool(linked_device_libraries(holder.path))
+        others = {image.container for image in extra} if has_linked_library else set()
         yield from (image for image in images if image.container not in others)

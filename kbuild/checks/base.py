@@ -50,7 +50,7 @@ class Finding:
     symbols: tuple[str, ...] = ()
     """Every symbol that it is about; `what` names the first few."""
     objects: tuple[str, ...] = ()
-    """Sources whose object files bring it in, where the build tree is there to ask."""
+    """Sources whose object files contribute it, if the build tree is known."""
     overruled: str = ""
     """Reason of its author to overrule the check; it would be an error otherwise."""
 
@@ -60,7 +60,7 @@ class Finding:
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def with_note(self, note: str) -> Finding:
-        """The finding with more words behind what it says."""
+        """The finding with a note after its message."""
         return replace(self, what=f"{self.what}{note}")
 
     def _origin(self) -> str:
@@ -88,7 +88,7 @@ class Output:
     tree: Path | None = None
     """Folder with the object files that the libraries were linked from, where it is known."""
     alone: Path | None = None
-    """The one library that is looked at; what lies around it is then none of its business."""
+    """The only library to check; files around it are ignored."""
     other_pythons: tuple[Path, ...] = ()
     """Interpreters, with other Torch releases say, that have to load the kernel as well."""
     beside: Path | None = None

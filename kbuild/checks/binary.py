@@ -14,7 +14,7 @@ from kbuild.checks.readers.pe import is_pe, read_pe
 
 @CHECKS.add
 class BinaryCheck(LibraryCheck):
-    """A file that cannot be read is reported, because nothing is known of it."""
+    """Reports files that cannot be read, because nothing is known about them."""
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."

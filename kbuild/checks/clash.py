@@ -23,7 +23,7 @@ _WEAK = ("STB_WEAK", "STB_GNU_UNIQUE")
 
 @CHECKS.add
 class ClashCheck(LibraryCheck):
-    """Exported dynamic symbols other than the entry point; unique ones are the `unique` check's."""
+    """Checks exported dynamic symbols other than the entry point; `unique` checks unique ones."""
 
     name = "clash"
     summary = "The extension exports its entry point, and no symbols that two kernels may share."

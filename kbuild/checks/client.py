@@ -38,7 +38,7 @@ def check_backend(backend: str, where: str) -> Iterator[Finding]:
 
 @CHECKS.add
 class ClientCheck(MetadataFileCheck):
-    """Looks at the backend alone; `metadata-client` asks the client about the rest."""
+    """Checks the backend alone; `metadata-client` asks the client about the rest."""
 
     name = "client"
     summary = "The `kernels` client knows the backend."

@@ -20,7 +20,7 @@ from kbuild.sources.python_syntax import When, imported_modules, parse_source, t
 
 @CHECKS.add
 class DependsCheck(Check):
-    """Imports in a `try`, or for type checkers only, may fail; the others must not."""
+    """Checks imports outside of `try` and of type checking: these must not fail."""
 
     name = "depends"
     summary = f"Python files import only what Torch provides and what `{METADATA_FILE}` declares."

@@ -60,7 +60,7 @@ class LayoutCheck(Check):
                 yield self._error(name, "is missing", "package the variant with `kbuild build`")
 
     def _nested_package(self, output: Output) -> Iterator[Finding]:
-        """The client takes it where nothing is above it; else it is one more package."""
+        """Warn about a package in the package: the client loads it only if none is above it."""
         metadata = metadata_of(output)
         if metadata and (output.root / metadata.python_name / "__init__.py").is_file():
             where = f"{metadata.python_name}/__init__.py"

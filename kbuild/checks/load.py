@@ -186,7 +186,7 @@ class LoadCheck(Check):
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
     def facts(self, output: Output) -> Mapping[str, Any]:
-        """`{"remembered": interpreters}`: those that loaded exactly this before.
+        """`{"remembered": interpreters}`: interpreters that loaded exactly these files before.
 
         `worker` is the other machine that loaded it, with its Python and Torch.
         """
@@ -265,9 +265,9 @@ class LoadCheck(Check):
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
     def _missing(self, module: str, answer: ProbeAnswer, kernel: _Kernel) -> Finding:
-        """A module was not found; whose fault that is depends on who brings it.
+        """The finding on a module that was not found, by the package that should provide it.
 
-        What a release of Torch for another device brings is there for some of its users.
+        A module that only Torch for another device has is there for some users.
         """
         metadata = kernel.metadata
         if module in load_data("modules")["backends"].get(metadata.backend, ()):

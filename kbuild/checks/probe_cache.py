@@ -45,13 +45,14 @@ class ProbeQuestion:
     arguments: tuple[str | Path, ...]
     """Paths stand for what they lead to."""
     general: tuple[str, ...] = ()
-    """What decides when no byte does: for answers that many kernels share."""
+    """Arguments that alone decide the answer where the probe reads no file: many kernels share it.
+    """
     cache: Path | None = None
     """kbuild's cache folder."""
 
     @cached_property
     def general_key(self) -> str | None:
-        """Key of the question about whatever bytes; None when there is no general answer."""
+        """Key of the question without any file's bytes; None if there is no general answer."""
         return (
             _digest_of_question([*self._environment, "general", self.general])
             if self.general
@@ -81,7 +82,7 @@ class ProbeQuestion:
             return None
 
     def is_named_in(self, facts: Mapping[str, Any]) -> bool:
-        """True when an answer speaks of the place, which says nothing about another."""
+        """True if an answer names a path of the question: it is then wrong for a copy elsewhere."""
         text = json.dumps(facts, ensure_ascii=False)
         paths = (part for part in self.arguments if isinstance(part, Path))
         return any(str(path.resolve()) in text for path in paths)
@@ -152,9 +153,9 @@ class ProbeCache:
     folder: Path | None = None
     """kbuild's cache folder; None keeps no answers."""
     fresh: bool = False
-    """True asks always; the answers are kept for others."""
+    """True to ask always; the answers are kept for other commands."""
     cached: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
-    """By probe, interpreter and subject: True when every answer was one of before."""
+    """Probe, interpreter and subject -> True if every answer came from the cache."""
 
     def ask(
         self,
@@ -164,7 +165,7 @@ class ProbeCache:
         *arguments: str | Path,
         general: tuple[str, ...] = (),
     ) -> ProbeAnswer:
-        """See `probing.ask`; the process is started only when its answer is not known.
+        """See `run_probe`; the process is started only when its answer is not known.
 
         `general` are the arguments that alone decide an answer that is `unread`.
         """
@@ -176,8 +177,10 @@ class ProbeCache:
         self.cached[key] = self.cached.get(key, True) and known is not None
         if known is not None:
             return known
+        # The key is computed first: loading a kernel may change its own files.
         before, began = question.key, time.time_ns()
         answer = run_probe(runner, python, probe, *arguments)
+        # A crash may be chance, and an answer that names this folder is wrong for any other.
         if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
             name = question.general_key if answer.unread else before
             _store_answer(self.folder, name, answer, python=python, began=began)
@@ -195,7 +198,7 @@ class ProbeCache:
 
 
 def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
-    """The general question first: it takes no look at what may be a large library."""
+    """Look up the general question first: its key needs no hash of a large library."""
     return _read_answer(folder, question.general_key) or _read_answer(folder, question.key)
 
 
@@ -228,7 +231,7 @@ def _store_answer(
 def record_built(cache: Path, variant: Path, built: Path | None = None) -> None:
     """Note that the folder `variant` was built here; `built` has its files as they were built.
 
-    One that cannot be read, or not be noted, counts as built elsewhere.
+    A folder that cannot be read or noted counts as built elsewhere.
     """
     with suppress(OSError):
         Cache(cache, BUILT_VARIANTS).put(_built_key(variant, built or variant))

@@ -129,7 +129,7 @@ def _account_home() -> str:
 
 
 def _is_below(path: Path, folders: Iterable[str]) -> bool:
-    """Strictly, by the path itself or what it leads to; a folder as a whole is never given back."""
+    """True if a path, or its target, lies below one of the folders and is none of them."""
     named, real = str(path), os.path.realpath(path)
     inside = any(way.startswith(f"{folder}{os.sep}") for folder in folders for way in (named, real))
     return inside and not any(
@@ -151,7 +151,7 @@ def _paths_in_variables(variables: Mapping[str, str]) -> Iterator[Path]:
 
 @cache
 def _of_interpreter(python: Path) -> tuple[Path, ...]:
-    """Programs, libraries and packages of an interpreter, and where its packages lead."""
+    """Programs, libraries and packages of an interpreter, and targets of links in its packages."""
     paths: list[Path] = []
     prefixes: list[Path] = [Path(_user_base())]
     for step in _link_steps(Path(os.path.normpath(Path.cwd() / python))):
@@ -235,7 +235,8 @@ class ProbeAnswer:
     files: tuple[str, ...] = ()
     """Whatever decided it beside the arguments; empty when another answer may come any time."""
     unread: bool = False
-    """True when nothing was looked at of what was asked about: the general arguments decided."""
+    """True if the probe looked at nothing that it was asked about: the general arguments decided.
+    """
     sandboxed: bool = False
     """True when it was started in a sandbox just now; on a worker, when probes are."""
     by: str = ""
@@ -264,6 +265,7 @@ def run_probe(
             process_output = call.perform(python, sandbox_command(bwrap, python, private, needed))
             if not process_output.started:  # nothing of what is asked about has run
                 output = process_output.done.output
+                # bubblewrap itself failed, not the interpreter: the next probes need not try it.
                 if output.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in output:
                     _BROKEN_SANDBOXES.add(bwrap)
                 process_output = None
@@ -344,6 +346,7 @@ class _ProbeCall:
                 inherit=(sink,),
             )
         finally:
+            # The reader sees the end of the pipe only when this process has closed its own copy.
             os.close(sink)
         listener.join(_GRACE_S)  # what outlives it may hold the other end
         whole, _, _ = bytes(data).rpartition(b"\n")
@@ -353,6 +356,7 @@ class _ProbeCall:
 def _read_pipe(source: int, data: bytearray) -> None:
     """Read to the end, or to what the starter says last."""
     with os.fdopen(source, "rb", buffering=0) as file:
+        # A hostile kernel could write without end.
         while len(data) < _MAX_ANSWER_BYTES and (block := file.read(1 << 16)):
             data += block
 

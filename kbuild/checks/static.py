@@ -21,7 +21,7 @@ class StaticLibraryTrace:
     """A library that is inside a file, and how that is known."""
 
     library: Mapping[str, Any]
-    """Its entry in `data/static.json`."""
+    """Entry of the library in `data/static.json`."""
     symbols: tuple[str, ...]
     """Symbols of it that the file defines."""
     texts: tuple[str, ...]
@@ -113,7 +113,7 @@ def _shared(trace: StaticLibraryTrace, elf: ElfFile) -> str | None:
 
 
 def _severity(trace: StaticLibraryTrace, elf: ElfFile) -> Severity:
-    """A text alone may be somebody's own when the shared library is there."""
+    """The severity: a text alone proves little if the file needs the shared library as well."""
     severity: Severity = trace.library["severity"]
     return severity if trace.symbols or not _shared(trace, elf) else "warning"
 

@@ -124,7 +124,7 @@ def check_selection_of(
 def list_checks(
     wanted: CheckSelection, ctx: Services, *, as_json: bool, sources: bool = False
 ) -> int:
-    """Print each check with what it proves."""
+    """Print each check with its summary."""
     rows: list[tuple[str, str, str]] = [
         (check.name, check.group, check.summary) for check in wanted.checks()
     ]

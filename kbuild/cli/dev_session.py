@@ -54,7 +54,7 @@ def start_host(ctx: Services, root: Path, python: Path) -> ProbeHost:
 
 @dataclass
 class DevSession:
-    """One `kbuild dev`."""
+    """The state of one `kbuild dev`."""
 
     ctx: Services
     root: Path
@@ -87,7 +87,7 @@ class DevSession:
             changed = self._watcher.wait()
 
     def _follow(self, changed: tuple[str, ...]) -> None:
-        """Do what a change makes necessary; everything at first."""
+        """Build and test again as far as a change requires it; everything at first."""
         ui, began = self.ctx.ui, time.monotonic()
         ui.clear()
         paths = ", ".join(changed[:_SHOWN_PATHS])
@@ -182,6 +182,7 @@ class DevSession:
                 return code, time.monotonic() - started
             elif pid and code is None and self._watcher.has_changed():
                 with suppress(ProcessLookupError):
+                    # The tests are about code that is outdated: do not wait for them.
                     os.kill(pid, signal.SIGKILL)
 
     def _measure(self, variant: Path, device: Device) -> None:

@@ -117,9 +117,9 @@ in [exit-codes.md](exit-codes.md).
 `KERNEL_DIR` is the folder that holds `build.toml`. Relative paths start at the current folder.
 """
 _SHARED_BY = 3
-"""How many commands must have an argument before it is explained once for all of them."""
+"""Number of commands that must have an argument before it is explained once for all of them."""
 _LARGE = 10
-"""How many arguments a command must have before another one refers to it for all of them."""
+"""Number of arguments at which other commands refer to a command instead of listing them."""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -28,7 +28,7 @@ class FlakeShell:
     default: str
     """Attribute of the shell for the variant that fits this machine best."""
     others: str
-    """Attribute that has one for each variant."""
+    """Attribute of the flake that has a shell for each variant."""
 
 
 def configure(parser: ArgumentParser) -> None:

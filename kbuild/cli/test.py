@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAX_FAILURES_SHOWN = 20
 Refusals = Mapping[str, Sequence[str]]
-"""By variant, the reason of each worker not to test it."""
+"""Variant -> the reason of each worker not to test it."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -239,12 +239,12 @@ def _error_of(reports: Sequence[TestReport], refusals: Refusals) -> KbuildError 
 
 @dataclass(frozen=True)
 class _TestRun:
-    """The tests that run here."""
+    """The tests to run on this machine."""
 
     project: Project
     tests: ProjectTests
     folders: tuple[Path, ...]
-    """The variant that was chosen, or all that are there."""
+    """The chosen variant, or all built ones."""
     facts: Facts
     """Facts of the interpreter."""
 

@@ -206,7 +206,7 @@ def _first_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def summarize_reasons(calls: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Calls with what is said of each; one line for all of the same when there are many."""
+    """Calls with their reasons; one line if many calls have the same reason."""
     calls_by_reason: dict[str, list[str]] = {}
     for call, reason in calls:
         calls_by_reason.setdefault(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FOLDER = ".kbuild"
 _MOST_PATHS = 20_000
 _SECONDS = 3600.0
-"""How long a record holds: a build forgets after a time that Nix does not work here."""
+"""Seconds for which a record is valid: a build forgets after a time that Nix does not work here."""
 _OF_SESSIONS = (
     "_", "SHLVL", "PWD", "OLDPWD", "WINDOWID", "TMUX", "TMUX_PANE", "TERM_SESSION_ID",
     "XDG_SESSION_ID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "INVOCATION_ID",
@@ -93,6 +93,7 @@ def _read(project: str) -> Record | None:
 def _question(argv: Sequence[str]) -> str:
     """A digest of the command line and everything that gives it its meaning."""
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
+    # The printed text depends on the terminal: its width, and colours.
     columns = [os.get_terminal_size(n).columns if os.isatty(n) else 0 for n in (1, 2)]
     place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)(), columns]
     question = json.dumps([list(argv), place, variables], sort_keys=True)
@@ -135,7 +136,7 @@ def _git_paths(folder: Path) -> Iterator[str | Path]:
 
 
 def _program_paths(cache: Path) -> Iterator[str | Path]:
-    """Where compilers, interpreters and toolchains are found, and those that kbuild has asked."""
+    """Folders of compilers, interpreters and toolchains, and programs that kbuild has asked."""
     from kbuild.toolchains.facts import FactCache
 
     ends = ("_HOME", "_PATH", "_ROOT", "VIRTUAL_ENV")

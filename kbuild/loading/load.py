@@ -109,6 +109,8 @@ def load_variant(
         _make_folder(request.root)
         with locked(request.folder / "lock"):
             record = _built(request, key, kernel.loads, build or _build, cache)
+            # Torch cannot register an op namespace twice, so another project's name leads to a new
+            # number.
             while not request.unique_id and _is_imported(record.answer["module"]):
                 kernel.loads += 1
                 record = _built(request, key, kernel.loads, build or _build, cache)
@@ -126,7 +128,7 @@ def _build(request: VariantRequest, cache: Path) -> Record:
 
 
 def has_outdated(request: VariantRequest) -> bool:
-    """True when this process has loaded the project, and what it follows from has changed."""
+    """True if this process has loaded the project, and one of its inputs has changed since."""
     with _lock:
         kernel = _loaded.get(request.root)
         known = kernel.records.get(request.key) if kernel else None
@@ -153,7 +155,7 @@ def _built(
 
 
 def _is_imported(module: str) -> bool:
-    """True when this process has the op namespace already, e.g. of a project with the same name."""
+    """True if the process has the op namespace already, e.g. of a project with the same name."""
     return any(name == module or name.endswith(f"._{module}") for name in sys.modules)
 
 
@@ -196,6 +198,7 @@ def import_variant(variant: Path, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"`{variant}` is not a package", name=name, path=str(variant))
     module = module_from_spec(spec)
+    # Before its code runs, as `import` does: the package imports its own submodules.
     sys.modules[name] = module
     try:
         with _dependencies(variant):

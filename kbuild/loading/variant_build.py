@@ -1,4 +1,4 @@
-"""Builds the variant that the running interpreter loads: which one, and what it follows from."""
+"""Builds the variant that the running interpreter loads, and records its inputs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class NotebookUi(Ui):
 
 
 def build_to_load(request: VariantRequest, cache: Path) -> Record:
-    """Build the variant, and record what it follows from.
+    """Build the variant, and record its inputs.
 
     Raises:
         KbuildError: see `kbuild.load`.
@@ -163,6 +163,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
     python = _interpreter()
     reasons: dict[str, str] = {}
     for source in (
+        # The interpreter's own Torch first: the variant is loaded beside it.
         replace(options, toolchain="host", python=python),
         replace(options, toolchain="auto"),
     ):

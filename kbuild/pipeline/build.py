@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 
 _HEADERS_SIZE = 10_000.0
-"""Bytes of source that take as long as what every unit includes."""
+"""Bytes of source that take as long to compile as the headers that every unit includes."""
 _ELSEWHERE = 32
-"""Variants that may wait for other machines at a time."""
+"""Number of variants that may wait for other machines at a time."""
 
 
 def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
@@ -71,7 +71,7 @@ def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
 def aot_compiler_for(
     plans: Sequence[VariantPlan], run: Run, services: Services, filler: ImageFiller | None = None
 ) -> Iterator[AotCompiler | None]:
-    """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
+    """The compiler of DSL kernels if a plan needs one; its workers start with the first work."""
     if not any(plan.aot for plan in plans):
         yield None
         return
@@ -156,6 +156,8 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
+    # Before `up_to_date_result`: an interrupted move may have left the old variant under another
+    # name.
     remove_leftovers(context.project.root, context.output)
     results = {plan.variant: up_to_date_result(context, plan) for plan in fitting}
     waiting = [plan for plan in fitting if results[plan.variant] is None]
@@ -316,7 +318,7 @@ def _not_started(plan: VariantPlan) -> BuildResult:
 def _write_report(
     context: BuildContext, plans: Sequence[VariantPlan], results: Sequence[BuildResult], run: Run
 ) -> list[BuildResult]:
-    """Say what the launchers could not, keep the report, and keep the cache within its bounds."""
+    """Print the launchers' warnings, write the report, and sweep the cache."""
     from kbuild.build.report import VariantOutcome, finish_run
 
     outcomes = [

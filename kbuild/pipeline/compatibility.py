@@ -15,11 +15,11 @@ class VariantCompatibility:
     """The client's answer about some variants of one kernel."""
 
     chosen: str | None = None
-    """The one that it would load."""
+    """The variant that the client would load."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """The reason by variant, for those that it cannot load."""
+    """Reason for each variant that the client cannot load."""
     unknown: str = ""
-    """Reason that it could not be asked; empty when it was."""
+    """Reason why the client could not be asked; empty if it was."""
 
 
 def check_compatibility(

@@ -41,9 +41,9 @@ class DriverRequest:
 
     asked: str = AUTO
     local: Sequence[str] = ()
-    """Options that were given and only the local driver has."""
+    """Given options that only the local driver has."""
     nix: Sequence[str] = ()
-    """Options that were given and only Nix has."""
+    """Given options that only Nix has."""
     settings: Sequence[str] = ()
     """Arguments about Nix's settings."""
 
@@ -87,7 +87,7 @@ class DriverRequest:
         return self._default_driver(root, services, environ)
 
     def _default_driver(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
-        """Nix, unless something speaks for this machine."""
+        """Nix, unless a reason speaks for this machine."""
         if not has_resolved_inputs(root):
             return Driver(LOCAL)  # nobody has built this project with Nix yet
         reason = self._reason_for_local(environ)

@@ -92,7 +92,7 @@ class NixBuild:
         )
 
     def _is_in_reach(self, choice: VariantChoice, system: System) -> bool:
-        """This machine's system, and others that are asked for by name: a builder may have them."""
+        """True for this machine's system, and for systems that were named: a builder may exist."""
         named = system in self.selection.systems or str(choice.variant) in self.selection.globs
         return named or system == host_system()
 
@@ -139,6 +139,7 @@ class NixBuild:
         from kbuild.checks.probe_cache import record_built
 
         target, state = self._target(name), self.flake.nix.sandbox.state
+        # With `--rebuild`, a variant is built although its copy is current.
         if is_current_copy(self._space(name), derivation.output, target):
             return self._placed(name, "up-to-date")
         copy_variant(self._space(name), derivation.output, target, "" if state == "on" else state)

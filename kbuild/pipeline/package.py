@@ -80,6 +80,7 @@ def install_variant(
         # Rename; what was there before is `fresh` or `old` afterwards.
         if not target.exists():
             fresh.rename(target)
+        # Where folders cannot be exchanged, two renames leave a moment without a target.
         elif not exchange_paths(fresh, target):
             target.rename(old)
             try:

@@ -70,16 +70,16 @@ def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
         UsageError: the path of the folder, or of a file of the package, cannot be quoted.
     """
     compiled = [plan for plan in plans if plan.is_compiled]
-    if compiled and (strange := unsupported_characters(str(folder), "project")):
+    if compiled and (characters := unsupported_characters(str(folder), "project")):
         raise UsageError(
-            f"nothing can be compiled in `{printable_path(folder)}`: the path has {strange}, "
+            f"nothing can be compiled in `{printable_path(folder)}`: the path has {characters}, "
             "which CMake or ninja cannot take",
             hint="rename the folder, or build a copy elsewhere",
         )
     for path in sorted({file.source for plan in compiled for file in plan.files}):
-        if strange := unsupported_characters(path, "package"):
+        if characters := unsupported_characters(path, "package"):
             raise UsageError(
-                f"`{printable_path(path)}` cannot be packaged: its name has {strange}, "
+                f"`{printable_path(path)}` cannot be packaged: its name has {characters}, "
                 "which CMake cannot take",
                 hint="rename it",
             )

@@ -106,7 +106,7 @@ def loading_variables(
 
 
 def _preferred(plans: Sequence[VariantPlan], tools: Toolchains, services: Services) -> VariantPlan:
-    """The plan for a device of this machine and for its own Torch, as far as there is one."""
+    """The plan that fits a device of this machine and its own Torch, as far as there is one."""
     refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     fitting = [plan for plan in plans if refusals[plan.variant] is None]
     if not fitting:

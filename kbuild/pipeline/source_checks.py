@@ -125,12 +125,12 @@ def _generated_modules(project: Project, package: Path) -> Iterator[str]:
 
 
 CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]
-"""The files that were looked at, and the findings."""
+"""States of the files that were read, and the findings."""
 
 
 @dataclass
 class SourceChecker:
-    """Findings on a project's sources by variant; asked for once while the files stay as they are.
+    """Finds problems in sources by variant; repeats the findings while the files are unchanged.
 
     Safe to use from several threads.
     """

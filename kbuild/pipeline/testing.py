@@ -119,11 +119,11 @@ class ProjectTests:
     repo_id: str
     """Repository that the tests ask the client for."""
     marked: bool = False
-    """True for those alone that are marked for CI."""
+    """True to run only the tests that are marked for CI."""
     rest: tuple[str, ...] = ()
     """Further arguments of pytest."""
     allow_skipped: bool = False
-    """True when it is no failure that every test was skipped."""
+    """True to accept that every test was skipped."""
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ProjectTests:
@@ -153,6 +153,7 @@ class ProjectTests:
         is_chosen = any((root / path).exists() for path in paths)
         places = () if is_chosen else (str(self.folder(root)),)
         marked = ("-m", CI_MARKER) if self.marked else ()
+        # kbuild's own plug-in would build the kernel; here the built variant is tested.
         plugins = ("no:cacheprovider", f"no:{_OWN_PLUGIN}", _PLUGIN)
         options = tuple(word for name in plugins for word in ("-p", name))
         return (*places, *marked, *options, f"--rootdir={root}", *self.rest)
@@ -240,12 +241,12 @@ class TestReport:
     suite: ET.Element | None = None
     """pytest's report; None when it wrote none."""
     worker: str = ""
-    """Worker that ran it; empty on this machine."""
+    """Name of the worker; empty on this machine."""
     torch: str = ""
     device: str = ""
     """Model of the GPU; empty for a processor."""
     hung: bool = False
-    """True when its time was over."""
+    """True if the time limit ended the tests."""
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

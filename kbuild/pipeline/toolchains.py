@@ -69,13 +69,15 @@ def _sources(
     wheels = _wheel_source(options, services, torch_wheel)
     if name == "wheels":
         return (wheels,)
+    # The host comes twice: first for C++ alone, so that pinned wheels go before its device
+    # compilers.
     return (replace(host, finder=None), wheels, host, rocm)
 
 
 def _wheel_source(
     options: BuildOptions, services: Services, torch_wheel: TorchWheel | None
 ) -> ToolchainSource:
-    """Wheels; CUDA 12 is compiled by an installed toolkit, else by that of a plug-in."""
+    """The source of wheels; CUDA 12 comes from an installed toolkit, else from a plug-in."""
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
     from kbuild.toolchains.from_wheels import WheelToolchains
@@ -136,7 +138,7 @@ class Toolchains:
         return known
 
     def _source(self, requires: Requirements) -> ToolchainSource | str:
-        """The source that serves, or why none does."""
+        """The source that serves, or the reason why none does."""
         fitting = (sources for wheel, sources in self.of_wheels if wheel.fits(requires))
         sources = next(fitting, self.sources)
         reasons: dict[str, str] = {}
@@ -144,6 +146,7 @@ class Toolchains:
             reason = source.unsupported_reason(_without_headers(requires))
             if reason is None:
                 return source
+            # A source that is never for this backend has nothing to say about it.
             if len(sources) == 1 or source.is_for(requires.backend):
                 reasons[source.name] = reason
         if len(set(reasons.values())) == 1:
@@ -165,6 +168,7 @@ class Toolchains:
             return summary
         headers = self.headers.expected(requires.libraries, _release(requires))
         versions = (*summary.versions, *header_versions(headers))
+        # The headers are not fetched yet, so what the fingerprint would cover is unknown.
         return replace(summary, versions=versions, fingerprint="")
 
     def _provision(self, requires: Requirements) -> Toolchain:
@@ -172,7 +176,9 @@ class Toolchains:
         if not requires.libraries:
             return toolchain
         headers = self.headers.resolve(requires.libraries, _release(requires))
-        facts = ((found.fact, ";".join(map(str, found.include_dirs))) for found in headers)
+        facts = (
+            (dependency.fact, ";".join(map(str, dependency.include_dirs))) for dependency in headers
+        )
         return replace(
             toolchain,
             cache=(*toolchain.cache, *facts),

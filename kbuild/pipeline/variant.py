@@ -57,8 +57,8 @@ def mark_dirty_if_uncommitted(
 ) -> VariantPlan:
     """The plan, dirty when the compiler read a project file that is not in the commit.
 
-    Which headers a build reads is known only after it. The id of a build that git was not asked
-    about is not judged.
+    Which headers a build reads is known only after it. An identity that the caller gave is not
+    questioned.
     """
     if plan.commit is None or plan.dirty or context.options.identity is not None:
         return plan
@@ -77,10 +77,10 @@ def mark_dirty_if_uncommitted(
 def write_evidence(
     context: BuildContext, plan: VariantPlan, toolchain: Toolchain
 ) -> tuple[Path, ...]:
-    """Write what was asked for about the variant that is in place now; nothing when nothing was.
+    """Write the provenance of the variant that is in place now, if the options ask for it.
 
     Raises:
-        BuildError: the project's files are not those any more that the variant was made from.
+        BuildError: a file that the variant was made from has changed since.
     """
     if not context.options.provenance:
         return ()
@@ -94,6 +94,8 @@ def write_evidence(
         plan, toolchain, context.target_of(plan), root, inputs, recorded_options(context.options)
     )
     written = attestation.write(context.services.cache, context.services.runner)
+    # The files are hashed for the provenance now, after the build: they must still be those it
+    # read.
     if state is not None and not all_unchanged(root, read):
         for path in written:
             path.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ def write_evidence(
 
 
 def remove_old_evidence(context: BuildContext, plan: VariantPlan) -> None:
-    """Remove what an older build left beside the variant, unless it is about these very files."""
+    """Remove the provenance of an older build, unless it describes these very files."""
     from kbuild.pipeline.provenance.files import discard_outdated_attestation
 
     removed = discard_outdated_attestation(context.target_of(plan))
@@ -125,7 +127,7 @@ def image_rows(images: Images) -> tuple[ImageRow, ...]:
 
 
 def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
-    """The plan whose toolchain says as well what compiled the images."""
+    """The plan with the compilers of the images in its toolchain."""
     versions_by_name: dict[str, set[str]] = {}
     for _, compiled in images:
         for unit_image in compiled:
@@ -141,7 +143,7 @@ def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
 
 
 def _licences(images: Images) -> Iterator[tuple[str, str]]:
-    """Others' code that is linked into the variant."""
+    """Licences of others' code that is linked into the variant."""
     from kbuild.ops.language import LANGUAGES
 
     parts_by_name: dict[str, list[str]] = {}
@@ -183,7 +185,7 @@ class _ImageResources:
 
 
 def _resources_of(unit_image: UnitImage) -> _ImageResources:
-    """The code says more than the compiler, unless the driver makes it."""
+    """Read the resources from the code, or from the compiler if the driver compiles it later."""
     from kbuild.checks.readers.nvidia import read_kernel_resources
 
     kernels = read_kernel_resources(unit_image.code)
@@ -221,7 +223,7 @@ class BuildContext:
             self.services.ui.warn(f"{variant}: {message}")
 
     def report_repeated_warnings(self) -> None:
-        """Say of which other variants each warning is true."""
+        """Print which other variants each repeated warning is about."""
         for message, (_, *others) in self.noted.items():
             if others and self.services.ui.verbosity <= 0:
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -289,7 +291,7 @@ def _unchanged_result(
 
 
 def prefetch_toolchain(context: BuildContext, plan: VariantPlan) -> None:
-    """Have the variant's toolchain here, while other variants have the processors."""
+    """Fetch the variant's toolchain, while other variants have the processors."""
     with suppress(ToolchainError, StorageError, OSError):  # building it will say why
         context.tools.provision(plan.requires)
 
@@ -336,6 +338,7 @@ def try_build(
             if isinstance(error, KbuildError)
             else explain_os_error(error, (context.project.root,))
         )
+        # After Ctrl-C or another variant's crash, processes fail because they were ended.
         if run.stopped.is_set() or known is None:
             raise
         context.services.ui.error(known)
@@ -368,6 +371,7 @@ def build_variant(
     plan = plan.with_toolchain(toolchain.summary)
     space, target = Workspace(context.project.root, plan.variant), context.target_of(plan)
     with space.locked(lambda: run.is_ending, context.services.ui.say_once) as lock:
+        # First: after a crash between two renames, the good variant lies beside `target`.
         restore_old_variant(target)
         if context.is_current(plan):
             return _unchanged_result(context, plan, toolchain)
@@ -385,6 +389,7 @@ def build_variant(
         if context.options.is_published:
             record_built(context.services.cache, target, staged.folder)
         remove_old_evidence(context, plan)
+        # The record comes after the move: a build that is killed before it is simply repeated.
         record_build(space.root, plan, target, staged.inputs)
         result = BuildResult(
             plan.variant,
@@ -421,6 +426,7 @@ def _finalize_checked(  # noqa: PLR0917
     finalize_stage(final_plan, staged.folder, context.builder)
     findings = _check_output(context, plan, staged.folder, toolchain, tree)
     findings = (*_only_in_sources(on_sources, findings), *findings)
+    # The metadata states what was overruled, which is known only after the checks.
     if allowed := overruled_checks(findings):
         finalize_stage(final_plan, staged.folder, replace(context.builder, overruled=allowed))
     return findings
@@ -474,7 +480,7 @@ def _raise_for_errors(
 
 
 def _without_consequences(errors: Sequence[Finding]) -> list[Finding]:
-    """Without what only says again that a symbol is missing, such as the loader's message."""
+    """Findings without those that only repeat that a symbol is missing, as the loader does."""
     symbols = {symbol for error in errors for symbol in error.symbols}
     return [
         error
@@ -484,7 +490,7 @@ def _without_consequences(errors: Sequence[Finding]) -> list[Finding]:
 
 
 def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str]:
-    """The findings as text, those that repeat each other in one."""
+    """The findings as text, repeated ones as one."""
     if everything:
         return list(map(str, findings))
     repetitions = grouped(findings, lambda f: (f.check, f.what, f.where))
@@ -494,7 +500,7 @@ def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str
 def _only_in_sources(
     on_sources: Iterable[Finding], on_output: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """The findings that a look at the variant does not give again, as far as they matter."""
+    """Findings on sources that matter and that the checks of the variant do not repeat."""
     from kbuild.checks.base import SOURCE_CHECKS
 
     again = {(finding.check, finding.what) for finding in on_output}

@@ -1,1 +1,1 @@
-"""From a project to plans of its variants, and to the files that are generated from a plan."""
+"""Plans of a project's variants, and the files that are generated from a plan."""

@@ -94,7 +94,7 @@ def _announced(target: ImageTarget, *, has_ptx: bool) -> str:
 
 
 def _toolkit(context: PlanningContext) -> str | None:
-    """The variant's own release: no device compiler of this machine has a part in it."""
+    """The variant's own release: the device compiler of this machine plays no part."""
     release = context.choice.variant.backend_version
     return str(release) if release else None
 

@@ -31,7 +31,7 @@ class Flag:
 
     @property
     def long(self) -> str:
-        """Its name: `--time-budget`."""
+        """Long form of the flag: `--time-budget`."""
         return self.names[-1]
 
     @property
@@ -41,14 +41,14 @@ class Flag:
 
     @property
     def default(self) -> Any:
-        """What the attribute is without the flag."""
+        """Value of the attribute if the flag is not given."""
         default = self.settings.get("default")
         return default() if callable(default) else default
 
 
 @dataclass(frozen=True)
 class CommandOption:
-    """How a field is written on a command line."""
+    """The flags of a field on a command line."""
 
     flags: Sequence[Flag]
     group: str = ""
@@ -58,7 +58,7 @@ class CommandOption:
     parse: Callable[[Any], Any] | None = None
     """Value of the single flag -> value of the field; raises `UsageError`, reads no file."""
     read: Callable[[Namespace, Services, Any], Any] | None = None
-    """The same where other arguments, the project or this machine have a part in it."""
+    """Like `parse`, for values that depend on other arguments, the project or this machine."""
     record: tuple[str, Callable[[Any], Any]] | None = None
     """Key in the provenance, and the value there; None when it cannot change the result."""
 
@@ -107,7 +107,7 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup, flags: Sequence[Flag]) ->
 
 
 def validate_options(args: Namespace, options: type[Any], *names: str) -> None:
-    """Judge the values that can be judged without a project.
+    """Check the values that can be checked without a project.
 
     Raises:
         UsageError: a value has no sense.

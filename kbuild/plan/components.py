@@ -1,6 +1,4 @@
-"""How a variant is compiled and linked: components with sources, archs, flags and macros.
-
-Libraries and linker flags.
+"""Components of a variant (sources, archs, flags, macros), its libraries and its linker flags.
 
 CMake hands compiler flags to the compiler alone. Some of them mean a library as well (`-fopenmp`:
 libgomp), which the driver adds only when it gets the same flag while it links.
@@ -103,7 +101,7 @@ def _binding(context: PlanningContext) -> Component:
 
 
 def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
-    """C sources get the flags of C++ ones but for the standard, and export nothing by default."""
+    """Flags of C sources: those of C++ without the standard; symbols are hidden by default."""
     if not any(source.language == "C" for source in sources):
         return UnitFlags()
     kept = (flag for flag in cxx_flags if not _STANDARD.match(flag))
@@ -111,7 +109,7 @@ def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
 
 
 def _binding_archs(context: PlanningContext, sources: Sequence[Source]) -> Archs:
-    """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
+    """The toolkit's own archs if the bindings have device code, which lists no archs of its own."""
     device = set(context.backend.languages) - {"CXX"}
     if any(source.language in device for source in sources):
         return context.backend.archs(context.archs or None, context.toolkit)
@@ -151,7 +149,7 @@ def _kernel(context: PlanningContext, name: str, section: KernelSection, archs: 
 def _sees_framework(
     context: PlanningContext, section: KernelSection, sources: Sequence[str], include: Sequence[str]
 ) -> bool:
-    """Torch is seen by sections that ask for it, in `depends` or by including its headers.
+    """True if the section asks for Torch in `depends`, or includes its headers.
 
     Another framework is seen by all, and instead of Torch.
     """
@@ -161,7 +159,7 @@ def _sees_framework(
 
 
 def _libraries(context: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the backend's sections depend on: each library's headers are for every unit.
+    """Libraries that the backend's sections depend on; every unit may include their headers.
 
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
     when the section that names it is left out. Of a library in several releases, a unit sees the
@@ -299,13 +297,13 @@ class _HostFlag:
 
     text: str
     to_front_end: bool = False
-    """It went past the driver, which therefore does not know of it."""
+    """True if the flag bypassed the driver, which therefore does not know of it."""
 
 
 def libraries(
     context: PlanningContext, components: Sequence[Component], *, needs_toolkit: bool
 ) -> tuple[str, ...]:
-    """What is linked: the framework, the backend's runtime, what flags mean beyond the driver.
+    """Libraries to link: the framework's, the device runtime's, and those that flags imply.
 
     Launchers in generated C++ open the device's driver when they are first called.
     """
@@ -314,6 +312,7 @@ def libraries(
     own: tuple[str, ...] = ()
     if system is not None and system.os == "darwin":
         past = [flag for flag in _host_flags(components) if flag.to_front_end]
+        # Apple's driver does not know of a flag that bypassed it, and does not add the runtime.
         own = (_APPLE_RUNTIME,) if any(_OPENMP.fullmatch(flag.text) for flag in past) else ()
     return (*context.framework.libraries(), *own, *device)
 
@@ -348,7 +347,7 @@ def linking_notes(context: PlanningContext, components: Sequence[Component]) -> 
 
 
 def _link_counterparts(part: Component) -> tuple[str, ...]:
-    """What the driver has to be told again; a later `-fno-` takes back what was before it."""
+    """Compiler flags that the link needs as well; a later `-fno-` cancels an earlier flag."""
     asked: list[str] = []
     for flag in _host_flags([part]):
         negated = _NEGATED.fullmatch(flag.text)
@@ -389,6 +388,7 @@ def _unwrap_flags(language: str, flags: Sequence[str]) -> Iterator[_HostFlag]:
             yield from (_HostFlag(part) for part in inner if part)
         elif flag in _TO_FRONT_END:
             yield _HostFlag(next(waiting, ""), to_front_end=True)
+        # Skip the value: it is not for the host's compiler.
         elif flag in _TO_DEVICE:
             next(waiting, "")
         else:

@@ -1,7 +1,4 @@
-"""What the planning of one variant reads.
-
-And which of the project's files are shipped or identify the source.
-"""
+"""Inputs of the planning of one variant; files that are shipped, or that identify the source."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from kbuild.system.version import Version
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """What the planning of one variant looks at."""
+    """Inputs of the planning of one variant."""
 
     project: Project
     choice: VariantChoice
@@ -30,7 +27,7 @@ class PlanningContext:
     backend: Backend
     framework: Framework
     includes: IncludeGraph
-    """Of that tree; all variants of a project share it."""
+    """Include graph of the tree; all variants of a project share it."""
     ops_name: str
     archs: tuple[str, ...] = ()
     """Archs that the user asks for; all of each kernel's when empty."""
@@ -68,7 +65,7 @@ _PYTHON_SUFFIXES = ("py", "pyi")
 
 
 def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
-    """The project's own sources: what names the build when git does not."""
+    """The project's own source files, from which the build's id is computed without git."""
     file = project.file
     sections = [
         *project.kernels.values(),

@@ -30,12 +30,12 @@ _COPY = "copy what it leads to: links out of the folder and to folders do not su
 
 
 class Unaccounted(NamedTuple):
-    """Something below a variant that its digest says nothing of, or cannot vouch for."""
+    """An entry below a variant that its digest does not name, or cannot vouch for."""
 
     path: str
     """POSIX path relative to the variant."""
     what: str
-    """Goes on after the path: `is bytecode`."""
+    """Description of the problem, which follows the path: `is bytecode`."""
     hint: str
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ def recorded_files(root: Path) -> frozenset[str]:
 
 
 def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the files and a recorded digest disagree about, one sentence each; empty when true."""
+    """Differences between the files and a recorded digest, one sentence each; empty if none."""
     actual = digest_variant(root, digest["algorithm"])["files"]
     recorded = digest["files"]
     missing = [f"`{path}` is gone" for path in recorded if path not in actual]
@@ -78,7 +78,7 @@ def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
-    """All that lies below a variant and that its digest does not vouch for, in path order.
+    """Entries below a variant that its digest does not vouch for, in path order.
 
     That is bytecode and whatever else lies in a `__pycache__`, links to folders, links that lead
     out of the variant or nowhere, pipes, sockets and devices, folders without anything in them, and
@@ -119,7 +119,7 @@ def validate_accounted(root: Path) -> None:
 
 
 def _unaccounted_entry(path: Path, where: str, root: Path) -> Unaccounted | None:
-    """What is wrong with one entry; folders are looked into, unless they are links."""
+    """Describe the problem of one entry; folders are searched, but not links to folders."""
     what, hint = "", "delete it: variants are plain files"
     is_link = path.is_symlink()
     if is_link and not path.exists():
@@ -147,7 +147,7 @@ def _counted(root: Path) -> Iterator[str]:
 
 
 def _is_counted(path: str) -> bool:
-    """Whether the digest counts a file of that path."""
+    """True if the digest counts a file of that path."""
     return path not in _UNCOUNTED and not path.endswith(".pyc") and _CACHE not in path.split("/")
 
 

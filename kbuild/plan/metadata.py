@@ -59,12 +59,12 @@ class GitState:
 
 @dataclass(frozen=True)
 class UsedToolchain:
-    """What the variant was compiled with; places on that machine are left out."""
+    """The toolchain that compiled the variant, without paths of that machine."""
 
     source: str
-    """Where it came from: `host`, `wheels`, `debian-nvcc`, ..."""
+    """Kind of the toolchain: `host`, `wheels`, `debian-nvcc`, ..."""
     versions: Mapping[str, str]
-    """By name, e.g. `c++`, `cuda`, `torch`."""
+    """Version of each part, such as `c++`, `cuda`, `torch`."""
 
     def to_json(self) -> dict[str, Any]:
         """`{"source": ..., "versions": {...}}`."""
@@ -82,7 +82,7 @@ class Builder:
     toolchain: UsedToolchain | None = None
     """None when nothing was compiled, and in variants of other tools."""
     sandbox: str = ""
-    """What was wrong with Nix's sandbox: `off`, `relaxed` or `unsure`; empty when nothing was."""
+    """Weakness of Nix's sandbox: `off`, `relaxed` or `unsure`; empty if there was none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Checks that found errors which the author overruled, with reasons."""
 
@@ -101,7 +101,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What built the variant, and from which source."""
+    """The builder of the variant, and the source that it was built from."""
 
     builder: Builder
     kernel: GitState | None = None
@@ -131,7 +131,7 @@ class Metadata:
     kernels_minver: str | None = None
     """Oldest `kernels` client that loads the variant, three parts."""
     digest: Mapping[str, Any] | None = None
-    """As `kbuild.plan.digest.digest_variant` returns it."""
+    """Digest of the files, as `kbuild.plan.digest.digest_variant` returns it."""
     provenance: Provenance | None = None
 
     @property
@@ -184,7 +184,7 @@ JsonObject = Mapping[str, Any]
 
 
 def read_metadata(variant: Path) -> Metadata:
-    """What the folder of a variant says of itself.
+    """Read the metadata in the folder of a variant.
 
     Raises:
         MetadataError: with every reason why the `kernels` client would not read it either.
@@ -226,7 +226,7 @@ def _as_metadata_error(read: Callable[[], T]) -> T:
 
 
 class _MetadataReader:
-    """Collects problems while it reads; what it returns counts only when there are none."""
+    """Reads the document and collects its problems; the values count only if there are none."""
 
     def __init__(self, document: JsonObject) -> None:
         self.document = document
@@ -355,9 +355,9 @@ class _MetadataReader:
     def _provenance(self) -> Provenance | None:
         if self.document.get("provenance") is None:
             return None
-        whole = self._object(self.document, "provenance")
+        entry = self._object(self.document, "provenance")
         prefix = "provenance.kernel-builder."
-        builder_entry = self._object(whole, "kernel-builder", required=True, prefix="provenance.")
+        builder_entry = self._object(entry, "kernel-builder", required=True, prefix="provenance.")
         has_git = any(builder_entry.get(key) is not None for key in ("commit", "sha", "dirty"))
         builder = Builder(
             version=self._text(builder_entry, "version", prefix=prefix) if builder_entry else "",
@@ -370,7 +370,7 @@ class _MetadataReader:
             or "",
             overruled=self._overruled(builder_entry, prefix),
         )
-        kernel = self._object(whole, "kernel", prefix="provenance.")
+        kernel = self._object(entry, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
 
     def _toolchain(self, builder: JsonObject, prefix: str) -> UsedToolchain | None:

@@ -25,7 +25,7 @@ BINDING = "binding"
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What the kernel says of itself; goes into `metadata.json`."""
+    """The kernel's own description, for `metadata.json`."""
 
     name: str
     python_name: str
@@ -82,13 +82,13 @@ class AotKernel:
 
     section: DslSection
     targets: tuple[str, ...]
-    """What is compiled for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
+    """Architectures to compile for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
     flavour: str
     """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
-    """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
+    """True if every candidate is compiled and can be chosen at run time, for measurements."""
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class AotKernel:
 
     @property
     def language(self) -> str:
-        """What the kernels are written in."""
+        """Language of the kernels."""
         return self.section.language
 
     @property
@@ -134,7 +134,7 @@ class PackagedFile:
 
 @dataclass(frozen=True)
 class GeneratedFile:
-    """A file of the package that no author wrote there: a text, or another file of the project."""
+    """A file of the package that is generated, or copied from another file of the project."""
 
     target: str
     """POSIX path relative to the variant directory."""
@@ -145,7 +145,7 @@ class GeneratedFile:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a toolchain must provide."""
+    """Requirements that a toolchain must meet."""
 
     backend: str
     torch: str | None = None
@@ -166,7 +166,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class ToolchainSummary:
-    """What a toolchain was, for the record."""
+    """The toolchain of a build, for the record."""
 
     source: str
     """`host`, `wheels` or `nix`."""

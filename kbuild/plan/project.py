@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 BUILD_FILE = "build.toml"
 KBUILD_FILE = "kbuild.toml"
-"""What a project says to kbuild alone: other tools read `build.toml` and refuse unknown keys."""
+"""Name of the file with kbuild's own settings: other tools that read `build.toml` refuse unknown
+keys."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Project:
     dsl_sections: Mapping[str, tuple[DslSection, ...]] = field(default_factory=dict)
     """Kernel in a Python DSL -> its section, and those that plug-ins read from keys of it."""
     plugin_readings: Mapping[str, PluginReading] = field(default_factory=dict)
-    """What plug-ins read from their keys of these kernels, by key."""
+    """Readings of the plug-ins' keys in these kernels, by key."""
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ class Project:
 
 
 def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
-    """What the backends add to the models; with `plugins`, also those of other distributions."""
+    """Keys and names that backends add to the models; with `plugins`, also those of plug-ins."""
     backends = list(BACKENDS.load(plugins=plugins))
     return BackendCatalog(
         kernel_sections={b.name: b.section for b in backends if b.section is not None},

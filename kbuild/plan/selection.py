@@ -1,4 +1,4 @@
-"""From the matrix to the variants of a project, and from those to what a command line selects."""
+"""The variants of a project, from the matrix, and those that a command line selects."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def select_variants(project: Project, selection: Selection) -> tuple[VariantChoi
 def _empty_selection(
     project: Project, candidates: Iterable[VariantChoice], selection: Selection
 ) -> UsageError:
-    """Nothing fits: which release or system the project has no variant for, or what to combine."""
+    """Error for a selection that no variant fits, with the reason and the remedy."""
     releases = {_served_releases(choice): choice.torch for choice in candidates if choice.torch}
     systems = sorted({str(c.variant.system) for c in candidates if c.variant.system is not None})
     for what, alone, known in (

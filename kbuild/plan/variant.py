@@ -1,4 +1,4 @@
-"""From a variant of a project to its plan: every decision in one place."""
+"""The plan of a variant: every decision in one place."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Planner:
     known_identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
     archs: tuple[str, ...] = ()
-    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    """Archs for backends that have archs; all that each kernel asks for if empty."""
     dev: bool = False
-    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    """True if names stay the same while files are edited; see `Identity.for_development`."""
     link_flags: tuple[str, ...] = ()
     """Flags of the extension's link, after those that the project has."""
     _plans: dict[tuple[VariantChoice, str | None], VariantPlan] = field(
@@ -99,6 +99,7 @@ class Planner:
                     self._plans[key] = _make_plan(self, *key)
                 plans.append(self._plans[key])
             except ConfigError as error:
+                # Report the errors of all variants at once.
                 problems.extend(error.problems)
         if problems:
             raise ConfigError(problems)
@@ -158,7 +159,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
 def _libraries(
     planner: Planner, context: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
 ) -> tuple[str, ...]:
-    """Those of the backend and the framework; the caller's come behind the objects, too."""
+    """Libraries of the backend and the framework, then those of the caller's link flags."""
     own = libraries(context, parts, needs_toolkit=needs_toolkit)
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
 

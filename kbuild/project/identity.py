@@ -61,13 +61,13 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
         dirty = repository.is_edited(".") or bool(repository.uncommitted(sources))
         digest = hashlib.sha256(staged.encode()).hexdigest()
         return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(set(sources)):
         if path.endswith(CODE_SUFFIXES):
             with suppress(ConfigError):  # too large; whatever else is wrong is said below
                 scan_file(tree, path)  # planning asks for it, and the file is read once for both
-        whole.update(f"{path}\0".encode() + tree.digest(path))
-    return Identity(whole.hexdigest()[:ID_LENGTH], note=_note(repository))
+        hasher.update(f"{path}\0".encode() + tree.digest(path))
+    return Identity(hasher.hexdigest()[:ID_LENGTH], note=_note(repository))
 
 
 def _note(repository: Repository) -> str:

@@ -126,9 +126,9 @@ def _string_at(data: bytes, offset: int) -> str:
     """The string that covers the offset; bytes when that is not text."""
     start = data.rfind(b"\0", 0, offset) + 1
     end = data.find(b"\0", offset)
-    whole = data[start : end if end >= 0 else len(data)]
+    string = data[start : end if end >= 0 else len(data)]
     try:
-        text = whole.decode("utf-8")
+        text = string.decode("utf-8")
     except UnicodeDecodeError:
         return _hex_at(data, offset)
     if len(text) < _MIN_TEXT or not text.isprintable():

@@ -154,8 +154,8 @@ def _copy_files(root: Path, into: Path, *warnings: str) -> SourceCopy:
     def left_out(folder: str, names: Iterable[str]) -> set[str]:
         top = _LEFT_OUT if Path(folder) == root else set()
         hidden = {name for name in names if name.startswith(".") and Path(folder, name).is_dir()}
-        odd = {name for name in names if _is_unbuildable_file(tree, Path(folder, name))}
-        return hidden | top | odd | {"__pycache__"}
+        unbuildable = {name for name in names if _is_unbuildable_file(tree, Path(folder, name))}
+        return hidden | top | unbuildable | {"__pycache__"}
 
     shutil.copytree(root, into, ignore=left_out, ignore_dangling_symlinks=True)
     return SourceCopy(into, warnings)
@@ -310,6 +310,7 @@ class _GroupRebuild:
             identity=first.identity,
             toolchain=self.again.toolchain or first.toolchain or options.toolchain,
             output=self.again.keep or self.place / "built",
+            # From the cache, objects would be the same bytes in any case, which proves nothing.
             objects=False,
             fresh=True,
             allowed=first.metadata.overruled,

@@ -51,7 +51,7 @@ _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
 
 @dataclass(frozen=True)
 class HubSession:
-    """The Hub, and how patient one is with it."""
+    """The client of the Hub, and its policy of retries."""
 
     hub: HubClient
     retry: RetryPolicy
@@ -125,7 +125,7 @@ def card_files_for(
     dirty: Sequence[str] = (),
     overruled: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[CardFiles, tuple[UploadObstacle, ...]]:
-    """The card with what has to be said of some variants, and why it may not be published.
+    """The card with its remarks on some variants, and the obstacles to publishing it.
 
     Args:
         build: the folder with the variants, and perhaps a card.

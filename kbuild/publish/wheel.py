@@ -187,8 +187,8 @@ class KernelWheel:
         tags = [tag for packaged in self.variants for tag in _extension_tags(packaged)]
         exact = {tag for tag in tags if tag[1] != "abi3"}
         if len(exact) > 1 or (exact and len(set(tags)) > 1):
-            found = ", ".join(sorted("-".join(tag) for tag in set(tags)))
-            what = f"the variants are for different Python ABIs: {found}"
+            listed = ", ".join(sorted("-".join(tag) for tag in set(tags)))
+            what = f"the variants are for different Python ABIs: {listed}"
             raise CheckError(what, (), hint="write one wheel for each variant")
         # `cp310` is older than `cp39` only as text.
         newest = max(tags, key=lambda tag: int(tag[0][3:]), default=("py3", "none"))
@@ -206,6 +206,7 @@ class KernelWheel:
         if system.os == "windows":
             return {"x86_64": "win_amd64", "aarch64": "win_arm64"}[system.cpu]
         policies = [best_policy(read_elf(path)) for path in libraries]
+        # manylinux promises that the library runs everywhere; with a foreign library it does not.
         if None in policies or any(packaged.foreign_libraries() for packaged in compiled):
             return f"linux_{system.cpu}"
         newest = max(filter(None, policies), key=lambda name: [int(n) for n in name.split("_")[1:]])

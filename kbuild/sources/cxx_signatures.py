@@ -144,19 +144,20 @@ def read_signature(
     """
     reader = _SignatureReader(tensor, frozenset(others))
     try:
-        found = _signatures(reader, sources, name, in_namespaces=in_namespaces)
+        signatures = _signatures(reader, sources, name, in_namespaces=in_namespaces)
     except ConfigError:  # perhaps in a branch that is not compiled
-        found = {}
-    is_chosen = len(found) != 1
+        signatures = {}
+    # Several, or none: only macros can tell which branch is compiled.
+    is_chosen = len(signatures) != 1
     if is_chosen:
         known = {*macros, *(name for _, text in sources for name in defined_macros(text))}
-        found = _signatures(reader, sources, name, known, in_namespaces=in_namespaces)
-    if not found:
+        signatures = _signatures(reader, sources, name, known, in_namespaces=in_namespaces)
+    if not signatures:
         hint = "declare it at the top level, outside of namespaces and classes"
         raise _error(
             ", ".join(label for label, _ in sources), 0, f"there is no function `{name}`", hint
         )
-    (function, label, name_token), *more = found.values()
+    (function, label, name_token), *more = signatures.values()
     if more:
         _, other, again = more[0]
         what, hint = "is overloaded", "an op has one signature: rename one of them"
@@ -181,7 +182,7 @@ def _signatures(
     in_namespaces: bool,
 ) -> _Found:
     """The declarations in every branch, or else in those that are compiled with the macros."""
-    found: _Found = {}
+    signatures: _Found = {}
     for label, text in sources:
         if name.rpartition("::")[2] not in text:
             continue
@@ -190,16 +191,16 @@ def _signatures(
             function = reader.function(label, statement, at)
             types = (part.type for part in function.parameters)
             key = tuple(f"{_same_type(kind.cxx)}{kind.is_mutable}" for kind in types)
-            if key in found:
-                first, first_label, at_first = found[key]
-                found[key] = _with_defaults(first, function), first_label, at_first
+            if key in signatures:
+                first, first_label, at_first = signatures[key]
+                signatures[key] = _with_defaults(first, function), first_label, at_first
             else:
-                found[key] = function, label, statement[at]
-    return found
+                signatures[key] = function, label, statement[at]
+    return signatures
 
 
 def _same_type(written: str) -> str:
-    """One spelling for all those of a type."""
+    """Map all spellings of a type to one."""
     text = _NAMESPACES.sub("", written)
     text = re.sub(r"\w+", lambda match: _ALIASES.get(match[0], match[0]), text)
 

@@ -37,7 +37,7 @@ class FileScan(NamedTuple):
 
     includes: tuple[IncludeLine, ...]
     names: frozenset[str]
-    """Its identifiers that end in `_NAME`, as those of op namespaces do."""
+    """Identifiers in it that end in `_NAME`, as those of op namespaces do."""
 
 
 def scan_file(tree: SourceTree, path: str) -> FileScan:

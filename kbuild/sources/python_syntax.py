@@ -71,12 +71,12 @@ def cached_by_content(ask: Callable[[Path, str], list[T]]) -> Callable[[Path, st
 
 
 def _package_digest(package: Path) -> bytes:
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         if file.is_file() and file != package / "_ops.py":
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            whole.update(f"{file.relative_to(package).as_posix()}\0{digest}\0".encode())
-    return whole.digest()
+            hasher.update(f"{file.relative_to(package).as_posix()}\0{digest}\0".encode())
+    return hasher.digest()
 
 
 @contextmanager

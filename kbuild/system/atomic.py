@@ -18,7 +18,7 @@ DRAFT_SUFFIX = ".draft"
 OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open` that each system has or needs."""
 _MAX_NAME_LENGTH = 100
-"""Characters of a target's name that its draft is called after, which has to be short enough."""
+"""Number of characters of a target's name in its draft's name, which must not be too long."""
 
 
 def replace_file(target: str, data: bytes) -> None:
@@ -51,6 +51,7 @@ def open_draft(target: str, mode: int = 0o600) -> tuple[int, str]:
     draft = f"{folder or os.curdir}/.{name[:_MAX_NAME_LENGTH]}{DRAFT_SUFFIX}"
     handle = _open_exclusively(draft, mode)
     if handle is None:
+        # Another writer has the usual name: this one needs a name of its own.
         draft = f"{draft[: -len(DRAFT_SUFFIX)]}.{_unique()}{DRAFT_SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS
         handle = os.open(draft, flags | getattr(os, "O_NOFOLLOW", 0), mode)
@@ -79,7 +80,7 @@ def _open_exclusively(draft: str, mode: int) -> int | None:
 
 
 def draft_path(target: str) -> str:
-    """A name beside `target` that no other thread uses."""
+    """A path beside `target` that no other thread uses."""
     return f"{target}.{_unique()}{DRAFT_SUFFIX}"
 
 
@@ -92,8 +93,8 @@ def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     pending = [folder]
     while pending:
         try:
-            with os.scandir(pending.pop()) as found:
-                children = list(found)
+            with os.scandir(pending.pop()) as entries:
+                children = list(entries)
         except OSError:
             continue
         for child in children:
@@ -119,6 +120,7 @@ def remove_path(path: str) -> None:
 def _remove_folder(path: str) -> None:
     import shutil
 
+    # Renamed first, so that no reader sees a folder with some of its files.
     draft = path if path.endswith(DRAFT_SUFFIX) else draft_path(path)
     try:
         os.rename(path, draft)  # all of it in one step

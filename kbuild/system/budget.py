@@ -38,7 +38,7 @@ class JobServer:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What makes a process a client."""
+        """Variables that make a process a client of the jobserver."""
         return {"MAKEFLAGS": f" -j{self.jobs} --jobserver-auth=fifo:{self.path}"}
 
     def acquire(self, ended: Callable[[], bool]) -> bool:
@@ -62,7 +62,7 @@ class JobServer:
             os.close(self._pipe)
 
     def drain(self) -> int:
-        """Take all tokens that nobody holds; returns how many there were."""
+        """Take all free tokens; returns their number."""
         return self._read(self.jobs)
 
     def _read(self, most: int) -> int:
@@ -91,7 +91,7 @@ def start_jobserver(folder: Path, jobs: int) -> Iterator[JobServer]:
 
 _SHARE = 0.9
 _FALLBACK = 4096
-"""MiB, where nothing tells."""
+"""MiB, if the system reports nothing."""
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
@@ -100,12 +100,13 @@ def memory_budget(root: Path = Path("/")) -> int:
 
     `root` is where `proc` and `sys` are found.
     """
+    # A container may have less than its machine has free, and the other way round.
     rooms = [room for room in (available_memory(root), *cgroup_headroom(root)) if room is not None]
     return max(1, int(min(rooms, default=_half_of_physical_memory()) * _SHARE))
 
 
 def _half_of_physical_memory() -> int:
-    """MiB, where the kernel does not tell what is free: macOS."""
+    """MiB, if the kernel does not report free memory: macOS."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB // 2
     except (AttributeError, ValueError, OSError):
@@ -172,7 +173,7 @@ _TEMPORARY = "tmp"
 
 @dataclass(frozen=True)
 class Budget:
-    """What all variants of a run may take together."""
+    """Limits that all variants of a run share."""
 
     jobs: int
     memory: int
@@ -189,7 +190,7 @@ class Budget:
 def make_budget(
     jobs: int | None = None, memory: int | None = None, seconds: float | None = None
 ) -> Budget:
-    """The requested budget; the default is what this machine has."""
+    """The requested budget; by default, all of this machine's."""
     return Budget(
         jobs or available_processors(),
         memory or memory_budget(),
@@ -225,12 +226,12 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """One JSON object per unit."""
+        """Log of the units, one JSON object per line."""
         return Path(self._settings("", Path(), "").log)
 
     @property
     def temporary(self) -> dict[str, str]:
-        """What has a process put its temporary files where they are gone with the run."""
+        """Variables that move a process's temporary files to a folder that the run deletes."""
         return {"TMPDIR": str(self.folder / _TEMPORARY)}
 
     @property
@@ -241,7 +242,7 @@ class Run:
     def environment(
         self, variant: str, root: Path, compilers: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
-        """For the build of one variant of the project at `root`, on top of its toolchain's.
+        """Environment to build a variant of the project at `root`, on top of its toolchain's.
 
         `compilers` are names and versions of what compiles.
         """
@@ -276,7 +277,7 @@ def open_run(
     *,
     keeps: bool = True,
 ) -> Iterator[Run]:
-    """A run in a folder of its own, which is gone afterwards.
+    """A run in a folder of its own, which is removed at the end.
 
     Objects are kept where both `keeps` and the environment say so. Without a jobserver, every
     ninja gets `--jobs` of its own.
@@ -300,7 +301,7 @@ def open_run(
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:
-    """The compiler launcher that the user prefers to kbuild's cache; empty when there is none.
+    """The compiler launcher that the user prefers to kbuild's cache; empty without one.
 
     Raises:
         UsageError: it is not there.

@@ -45,7 +45,7 @@ _RECORD_FILE = "record"
 _MAGIC = b"kbuild-entry"
 _MAX_HEADER = 4096
 _TOUCH_SECONDS = 60
-"""A use is noted no more often: that is exact enough to know what was not used for longest."""
+"""Seconds between two updates of an entry's last use: exact enough to find unused entries."""
 
 
 class Kind:
@@ -67,9 +67,9 @@ class Kind:
         self.title = title
         """The entries in words, for `kbuild cache`."""
         self.version = version
-        """Changes when the parts of an entry change: older entries are not read."""
+        """Version of the format; entries of another version are not read."""
         self.max_entries = max_entries
-        """As many are kept, the last used ones; 0 for any number."""
+        """Number of entries that are kept, the last used ones; 0 for any number."""
         self.limit = limit
         """Name of the limit on the bytes of all kinds that have it; empty for none."""
         self.in_project = in_project
@@ -121,7 +121,7 @@ class Entry:
         self.key = key
         self.path = path
         self.used = used
-        """When it was last used, in seconds since the epoch."""
+        """Time of the last use, in seconds since the epoch."""
         self.size = size
 
 
@@ -133,7 +133,7 @@ class Cache:
         self.folder = "" if folder is None else os.fspath(folder)
 
     def path(self, key: str = "") -> str:
-        """Where the entry is, or would be."""
+        """Path of the entry, whether it is there or not."""
         if self.kind.in_project:
             return f"{self.folder}/{self.kind.name}{'-' if key else ''}{key}"
         return f"{self.folder}/{self.kind.name}/{key[:2]}/{key[2:]}"
@@ -266,6 +266,7 @@ class Cache:
                 continue
             known = folders.setdefault(key, Entry(key, entry, 0.0, 0))
             known.size += status.st_size
+            # The record's time counts: `get` sets it, and no other file's.
             if path == self.file(key):
                 known.used = status.st_mtime
         yield from folders.values()
@@ -296,6 +297,7 @@ class Cache:
         body = b"".join(parts)
         digest = self._digest(key, lengths, body).encode()
         names = f"{self.kind.name} {self.kind.version}".encode()
+        # The lengths come first, so that `first_part` reads no more than it needs.
         return b"%b %b %b %b\n%b" % (_MAGIC, names, digest, lengths, body)
 
     def _unpack(self, key: str, data: bytes) -> list[bytes] | None:
@@ -359,7 +361,7 @@ class EntryLock:
         self.release()
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -376,7 +378,7 @@ _reported: set[str] = set()
 
 
 def report_trouble_to(handler: Callable[[str], None] | None) -> None:
-    """Have the first entry that cannot be written, and the first damaged one, told to `handler`."""
+    """Call `handler` with the first write error and the first damaged entry."""
     global _handler  # noqa: PLW0603
     _handler = handler
     _reported.clear()

@@ -1,4 +1,4 @@
-"""Where kbuild keeps what it can make again, and who may write there."""
+"""The folder of kbuild's cache, and the users who may write there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where kbuild keeps what it can make again.
+    """The folder of kbuild's cache.
 
     `KBUILD_CACHE_DIR`, else `kbuild` in `XDG_CACHE_HOME`, else `~/.cache/kbuild`.
 
@@ -46,6 +46,7 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
     """
     if environ.get(SHARED_CACHE_VARIABLE) == "1" or not hasattr(os, "geteuid"):
         return
+    # A folder inside may be writable although the one around it is not.
     names = ("", "store", *(kind.name for kind in KINDS))
     for folder in (cache / name for name in names):
         try:
@@ -65,7 +66,7 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
 
 
 def foreign_writer(status: os.stat_result, user: int) -> str:
-    """Who can write to a folder besides the user and root, in words; empty when nobody can."""
+    """Name who else than the user and root can write to a folder; empty if nobody can."""
     if status.st_uid not in (0, user):
         return f"its owner, {_user_name(status.st_uid)},"
     if status.st_mode & _WRITABLE_BY_OTHERS:

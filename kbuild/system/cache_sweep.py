@@ -123,6 +123,8 @@ def _remove_leftovers(folder: Path) -> None:
             for name in (*folders, *names):
                 place = Path(base, name)
                 with suppress(OSError):  # another process removes it, or a folder is not empty
+                    # A fresh draft may still be written, and a fresh folder is about to get an
+                    # entry.
                     if place.lstat().st_mtime >= now - _WRITTEN_S:
                         continue
                     if name.endswith(DRAFT_SUFFIX):
@@ -138,6 +140,7 @@ def sweep_if_due(folder: Path, limits: Mapping[str, int]) -> None:
         if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < _INTERVAL_S:
             return
         stamp.parent.mkdir(exist_ok=True)
+        # Before the sweep, so that builds that start meanwhile do not sweep as well.
         stamp.touch()
     except OSError:  # there is no cache, or it cannot be written
         return

@@ -31,10 +31,10 @@ LIBRARIES = (
     "tomli", "pydantic", "pydantic_core", "jinja2", "markupsafe", "packaging",
     "pyelftools", "abi3info", "macholib", "pefile",
 )  # fmt: skip
-"""Distributions that read what an answer is about, or write what is built."""
+"""Distributions that parse inputs, or write outputs."""
 _BYTECODE = "__pycache__"
 _SETTLED = 2_000_000_000
-"""Nanoseconds after which a file's times tell a later change apart."""
+"""Nanoseconds after which a file's times change with any further change."""
 _Row = tuple[str, int, int, int, int]
 """A path, its size, when it was written and when it changed, and its inode."""
 _known: dict[Path, str] = {}
@@ -83,6 +83,8 @@ def _cached_digest(folder: Path, package: Path) -> str:
     roots = _roots(package)
     states, newest = _file_states(roots, searched)
     digest = _digest_of_roots(roots)
+    # Not kept if a file may have changed while it was read: its times could be those of both
+    # states.
     is_settled = newest < time.time_ns() - _SETTLED and _file_states(roots, searched)[0] == states
     if is_settled:
         cache.put_json(key, {"roots": roots, "states": states, "digest": digest})
@@ -116,7 +118,7 @@ def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, in
 
 
 def _files(roots: Iterable[str]) -> list[_Row]:
-    """The files below some folders but bytecode, with how they look."""
+    """The files below some folders but bytecode, with their status."""
     files: list[_Row] = []
     pending, followed = list(roots), set()
     while pending:
@@ -139,6 +141,7 @@ def _files(roots: Iterable[str]) -> list[_Row]:
                     files.append(_row(path, seen))
                 elif entry.name != _BYTECODE:
                     place = os.path.realpath(path) if entry.is_symlink() else path
+                    # Links may form a circle.
                     if place not in followed:
                         followed.add(place)
                         pending.append(path)
@@ -179,7 +182,7 @@ def _distributions() -> Iterator[str]:
 
 
 def _entry_points() -> Iterator[EntryPoint]:
-    """Other distributions' backends, checks, languages and the like."""
+    """Entry points of other distributions: backends, checks, languages and the like."""
     from importlib.metadata import entry_points
 
     for group in sorted(entry_points().groups):

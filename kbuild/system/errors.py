@@ -1,4 +1,4 @@
-"""What kbuild says when something is wrong: problems in files, and failures that end a command.
+"""Errors of kbuild: problems in files, and failures that end a command.
 
 The library raises; only `kbuild.__main__` turns an error into words on stderr and an exit code.
 Exit codes are part of the interface and listed in `docs/reference/exit-codes.md`.
@@ -17,7 +17,7 @@ Severity = Literal["error", "warning"]
 _SOURCE_COLUMNS = 72
 """Width of a line that is quoted from a file; with the margin it fits into 80 columns."""
 SHOWN_PLACES = 3
-"""How many places of the same thing are named."""
+"""Number of places of the same problem that are named."""
 _VARYING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\d+(?:\.\d+)*")
 T = TypeVar("T")
 
@@ -135,13 +135,13 @@ class Repetition(Generic[T]):
 
     first: T
     places: tuple[str, ...]
-    """Of all of them, in their order."""
+    """Places of all problems, in their order."""
     is_literal: bool = True
     """False where the sentences differ in names and numbers."""
 
     @property
     def note(self) -> str:
-        """What follows the first message: how many there are, and where the next are."""
+        """Suffix of the first message: how many there are, and where the next are."""
         if len(self.places) == 1:
             return ""
         unit = "times" if self.is_literal else "of this kind"
@@ -178,7 +178,7 @@ def _repetitions(alike: Sequence[tuple[T, str, str]]) -> Iterator[Repetition[T]]
 
 
 def in_groups(problems: Iterable[Problem]) -> list[str]:
-    """The problems as text, warnings that repeat each other in one."""
+    """The problems as text, repeated warnings as one."""
     repetitions = grouped(problems, _description)
     return [str(r.first.with_note(r.note)) for r in repetitions]
 
@@ -304,7 +304,7 @@ class IncompleteError(KbuildError, code=9, kind="incomplete"):
 
 
 class SigningError(KbuildError, code=10, kind="signing"):
-    """There is no identity to sign with, or sigstore cannot be asked."""
+    """Signing failed: there is no identity to sign with, or sigstore cannot be reached."""
 
 
 class HubError(KbuildError, code=11, kind="hub"):

@@ -18,7 +18,7 @@ _POLL = 0.2
 _PREPARED_AHEAD = 2
 """Variants that are prepared while others have all tokens."""
 _PREPARATIONS = BoundedSemaphore(2)
-"""How many are prepared at a time."""
+"""Number of variants that are prepared at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VariantTask(Generic[T]):
     name: str
     work: Callable[[], T]
     prepare: Callable[[], object] = lambda: None
-    """What comes before and is no work for processors, such as fetching: it takes no token."""
+    """Work before the build that needs no processor, such as fetching: it takes no token."""
 
 
 def run_tasks(
@@ -41,6 +41,7 @@ def run_tasks(
     """
     if not tasks:
         return []
+    # Without a jobserver, a variant in excess of `jobs` would compile at once.
     ahead = _PREPARED_AHEAD if run.server is not None else 0
     workers = min(len(tasks), run.budget.jobs + ahead + more)
     with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
@@ -53,6 +54,7 @@ def run_tasks(
                 for future in done:
                     future.result()
                 if run.budget.is_over and run.server is not None:
+                    # Without tokens, the builds under way start no more units.
                     run.server.drain()
         except BaseException:
             run.stopped.set()
@@ -105,7 +107,7 @@ class CombinedProgress:
         self._duration = sum(sum(units.values()) for units in expected.values())
 
     def part(self, name: str) -> Callable[[int, int, str], None]:
-        """Where one build tells of its progress, phase after phase."""
+        """Display of one build's progress, phase after phase."""
         last, base = (0, 0), 0
 
         def update(done: int, total: int, label: str) -> None:

@@ -29,15 +29,16 @@ status was asked for. A folder whose entries matter has the size -1 and no ctime
 other names and modes change. None for what is absent."""
 
 IMPOSSIBLE_STATE: FileState = (-2, 0, 0, 0, "")
-"""What no file looks like."""
+"""A state that no file has."""
 _HASH = 16
 _BLOCK = 1 << 20
 _ATTEMPTS = 5
 _COARSE = 2_000_000_000
-"""Nanoseconds by which a time lags behind the clock where a file system keeps whole seconds."""
+"""Nanoseconds by which times lag behind the clock on a file system that keeps whole seconds."""
 _SECOND = 1_000_000_000
 _LAG = 20_000_000
-"""The same elsewhere, where the clock that files are dated by cannot be asked."""
+"""Nanoseconds by which times lag behind the clock elsewhere, where the files' clock cannot be read.
+"""
 _FILES_CLOCK = 5
 """CLOCK_REALTIME_COARSE of Linux."""
 
@@ -89,9 +90,9 @@ def copy_and_identify(source: str | os.PathLike[str], target: str | os.PathLike[
 
 
 def may_have_changed_since(identity: FileState, since: int) -> bool:
-    """True when the file may have changed at `since` (of `clock`) or later.
+    """True when the file may have changed at `since` (of `file_clock`) or later.
 
-    What is absent is young: it may have gone just now.
+    An absent file counts as changed: it may have been deleted just now.
     """
     if identity is None:
         return True
@@ -108,6 +109,7 @@ def storable_state(identity: FileState, since: int) -> FileState:
     """
     if identity is None or not may_have_changed_since(identity, since):
         return identity
+    # Times of 0 match no file, so that `is_unchanged` compares the content.
     return (identity[0], 0, 0, 0, identity[4])
 
 
@@ -147,10 +149,10 @@ def all_unchanged(root: str | os.PathLike[str], observed: Mapping[str, FileState
 
 
 def parse_file_states(data: Mapping[str, Any]) -> dict[str, FileState]:
-    """Looks that were JSON.
+    """File states from JSON.
 
     Raises:
-        ValueError, TypeError: they are none.
+        ValueError, TypeError: the data are no file states.
     """
     return {path: None if then is None else _of_json(*then) for path, then in data.items()}
 
@@ -160,7 +162,7 @@ def _of_json(size: int, mtime: int, ctime: int, inode: int, content: str) -> Fil
 
 
 def state_of_stat(status: os.stat_result, content: str = "") -> tuple[int, int, int, int, str]:
-    """The look of a path whose status was asked for already, with the hash of its content."""
+    """The state of a path from its status, with the hash of its content."""
     if stat.S_ISDIR(status.st_mode):
         return (-1, status.st_mtime_ns, 0, status.st_ino, "")
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, content)
@@ -169,7 +171,7 @@ def state_of_stat(status: os.stat_result, content: str = "") -> tuple[int, int, 
 def _whole(read: Callable[[], tuple[FileState, bool]]) -> FileState:
     """The identity of a file that is read until it stays as it is meanwhile.
 
-    One that never does gets the status that it had at the end: it will be another one.
+    A file that never stays gets its last state, which no later look will match.
     """
     identity, is_whole = read()
     for _ in range(_ATTEMPTS):
@@ -182,11 +184,12 @@ def _whole(read: Callable[[], tuple[FileState, bool]]) -> FileState:
 def _read(
     path: str | os.PathLike[str], take: Callable[[bytes], object] = lambda _: None
 ) -> tuple[FileState, bool]:
-    """The identity, and whether the file stayed as it was while it was read.
+    """The identity, and True if the file did not change while it was read.
 
-    Nothing is read of what is no file: a pipe would never end.
+    Nothing is read from anything but a file: a pipe would never end.
     """
-    whole = blake2b(digest_size=_HASH)
+    hasher = blake2b(digest_size=_HASH)
+    # Opening a pipe without O_NONBLOCK waits for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     before = os.fstat(handle)
     if not stat.S_ISREG(before.st_mode):
@@ -194,8 +197,8 @@ def _read(
         return state_of_stat(before), True
     with open(handle, "rb", buffering=0) as file:
         while block := file.read(_BLOCK):
-            whole.update(block)
+            hasher.update(block)
             take(block)
         after = os.fstat(handle)
-    identity = state_of_stat(after, whole.hexdigest())
+    identity = state_of_stat(after, hasher.hexdigest())
     return identity, state_of_stat(before)[:4] == identity[:4]

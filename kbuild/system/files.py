@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 _FEW = 64
-"""Up to so many files are synced one by one, and wait for nobody else's data."""
+"""Largest number of files that are synced one by one, without waiting for other processes' data."""
 _AT_CWD = -100
 _EXCHANGE = 2
 """`RENAME_EXCHANGE` of Linux, and `RENAME_SWAP` of macOS."""
 _UNABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
-"""How kernels, file systems and sandboxes say that they cannot exchange anything."""
+"""Errors by which kernels, file systems and sandboxes refuse to exchange two files."""
 
 
 def sync(path: Path) -> None:
@@ -71,7 +71,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """All that the file system has not written yet; False where that cannot be asked for."""
+    """Sync the file system of a path; False if the system cannot do that."""
     if sys.platform != "linux":
         return False
     with suppress(AttributeError):
@@ -136,7 +136,7 @@ def replace_atomically(
 def writing_atomically(
     target: Path, *, mode: int = 0o644, durable: bool = False
 ) -> Iterator[BinaryIO]:
-    """As `replace_atomically`, for what is written piece by piece."""
+    """Write a file piece by piece, and replace it as `replace_atomically` does."""
     with errors_about(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = open_draft(str(target))
@@ -176,7 +176,7 @@ def sha256_of_file(path: Path) -> str:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a write did, as sorted POSIX paths relative to the target folder."""
+    """The result of a write, as sorted POSIX paths relative to the target folder."""
 
     written: tuple[str, ...]
     unchanged: tuple[str, ...]
@@ -226,11 +226,11 @@ class FileSet:
     @property
     def digest(self) -> str:
         """SHA-256 over paths and contents in path order."""
-        whole = hashlib.sha256()
+        hasher = hashlib.sha256()
         for path, data in self.items():
-            whole.update(f"{path}\0{len(data)}\0".encode())
-            whole.update(data)
-        return whole.hexdigest()
+            hasher.update(f"{path}\0{len(data)}\0".encode())
+            hasher.update(data)
+        return hasher.hexdigest()
 
     def write(self, root: Path, *, force: bool = False, manifest: bool = True) -> WriteReport:
         """Write what differs below `root`.
@@ -246,6 +246,7 @@ class FileSet:
         """
         known = read_manifest(root) if manifest else {}
         self._refuse_conflicts(root, known, force=force or not manifest)
+        # A link in place of a folder would have files written outside of the project.
         self._refuse_outside(root)
         written, unchanged = [], []
         with _all_or_nothing(root) as created:
@@ -259,6 +260,8 @@ class FileSet:
                 replace_atomically(target, data)
                 written.append(path)
             if manifest:
+                # The manifest is written last: what an interrupted write left is still known to be
+                # kbuild's.
                 remove_known(root, {path: known[path] for path in known if path not in self._files})
                 write_manifest(root, {path: sha256(data) for path, data in self.items()})
         return WriteReport(tuple(written), tuple(unchanged))
@@ -293,7 +296,7 @@ def _has_content(file: Path, data: bytes) -> bool:
 
 @contextmanager
 def _all_or_nothing(root: Path) -> Iterator[list[Path]]:
-    """Take away the files that are named to it, and folders that this empties, on failure."""
+    """On failure, remove the files that were added to the list, and folders that become empty."""
     is_new = not root.exists()
     created: list[Path] = []
     try:

@@ -1,4 +1,4 @@
-"""Questions to git about a folder: they change nothing, and run nothing of the folder's.
+"""Reads git's state of a folder, without changing it or running its programs.
 
 A repository's configuration names programs: filters, hooks, a file system monitor, `gpg`, what
 speaks to a remote. git is started with each of them switched off. A file that a filter made, one
@@ -35,7 +35,8 @@ _EDITED = re.compile(r"^[MTADU ][MTADU] ", re.MULTILINE)
 """The second letter compares the file with the index, the first one the index with the commit."""
 _SUBMODULE = re.compile(r"(?:^|\0)160000 [0-9a-f]+ \d\t([^\0]+)")
 _AS_IN_THE_COMMIT = "H"
-"""`git ls-files -v` marks with other letters what git was told not to look at."""
+"""Letter of `git ls-files -v` for files that git compares; others mark files it was told to ignore.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,18 @@ class Repository:
     runner: Runner
 
     def ask(self, *arguments: str) -> str | None:
-        """What git answers, without white space around it; None when it fails."""
+        """Run git and return its output, without surrounding white space; None if it fails."""
         done = self._run(*arguments)
         return done.output.strip() if done.ok else None
 
     def refusal(self) -> str:
-        """Why git does not look at the folder although it is in a repository; empty otherwise."""
+        """Reason why git does not read the folder although it is in a repository; else empty."""
         done = self._run("rev-parse", "--git-dir")
         lines = [line for line in done.output.splitlines() if "dubious ownership" in line]
         return "" if done.ok or not lines else lines[0].removeprefix("fatal: ")
 
     def time_of(self, commit: str) -> int | None:
-        """When a commit was made, in seconds since the epoch; None when it is not here.
+        """Time of a commit, in seconds since the epoch; None if it is not here.
 
         `git show` would have a signature verified, by the program that the repository names.
         """
@@ -103,7 +104,7 @@ class Repository:
         )
 
     def uncommitted(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Those of some files of the folder that no commit holds, whatever `is_changed` says.
+        """Files of the folder whose content no commit holds, whatever `is_changed` says.
 
         They are untracked, ignored, outside the repository behind a link, or marked as not to be
         compared (`git update-index --assume-unchanged`).

@@ -1,4 +1,4 @@
-"""One memory budget for all units of a run.
+"""The memory budget of all units of a run.
 
 Reservations in a locked file, and pausing a running compiler's process tree while memory is
 short.
@@ -31,7 +31,7 @@ class ProcessTree:
         self._pid = pid
 
     def memory(self) -> int:
-        """MiB of physical memory; pages that processes share count for each."""
+        """MiB of physical memory; shared pages count for each process."""
         return sum(map(_resident_pages, _descendants(self._pid))) * _PAGE // _MIB
 
     def send(self, number: int) -> None:
@@ -77,14 +77,14 @@ _OVERTAKING_SECONDS = 15.0
 """Seconds for which a waiting unit lets lighter ones overtake."""
 _PAUSES = (0.02, 0.05, 0.1, 0.25)
 _GROWTH = 1.25
-"""How far a unit that has outgrown its weight is taken to grow."""
+"""Factor by which a unit that has outgrown its reservation is expected to grow further."""
 _HUGE = 1 << 31
-"""No process id, amount or count is as large."""
+"""Larger than any process id, amount or count."""
 RUNNING, WAITING, PAUSED, MUST_RESTART = "r", "w", "p", "g"
 
 
 class MemoryReservation:
-    """One unit's line: state, MiB for each thread, since when it is there, MiB in use, threads."""
+    """The line of one unit: state, MiB per thread, start of its wait or run, MiB used, threads."""
 
     def __init__(
         self, pid: int, state: str, weight: int, since: float, used: int = 0, *, threads: int = 1
@@ -96,7 +96,7 @@ class MemoryReservation:
         return f"{self.pid} {self.state} {self.weight} {self.since:.3f} {self.used} {self.threads}"
 
     def running(self, threads: int = 0) -> MemoryReservation:
-        """The same when it runs, with other threads where they are given."""
+        """The claim in the state RUNNING, with other threads if given."""
         count = threads or self.threads
         return MemoryReservation(
             self.pid, RUNNING, self.weight, self.since, self.used, threads=count
@@ -111,24 +111,24 @@ class MemoryReservation:
 
     @property
     def age(self) -> tuple[float, int]:
-        """Orders claims, the oldest first."""
+        """Sort key of claims, the oldest first."""
         return self.since, self.pid
 
 
 class MemoryReservations:
-    """The budget in MiB, and the file that says what is taken.
+    """The memory budget in MiB, and the locked file with the reservations.
 
     `jobs` is how many compiler processes there are at the most; 0 when nobody keeps count.
     """
 
     def __init__(self, path: str, budget: int, jobs: int = 0, pid: int = 0) -> None:
-        """`pid` is the process that compiles, when it is not this one."""
+        """`pid` is the process that compiles, if it is not this one."""
         self._path = path
         self._pid = pid or os.getpid()
         self._budget = budget
         self._jobs = jobs
         self.threads = 1
-        """How many threads the unit was given room for."""
+        """Number of threads that the unit has room for."""
 
     def take(self, weight: int, expired: Callable[[], bool], threads: int = 1) -> float | None:
         """Wait for room; seconds waited, or None when `expired()` came first."""
@@ -145,12 +145,12 @@ class MemoryReservations:
         return time.time() - began
 
     def release(self) -> None:
-        """Give back what the process holds."""
+        """Release the process's reservation."""
         with _LockedReservations(self._path) as table:
             table.claims = [claim for claim in table.claims if claim.pid != self._pid]
 
     def advise(self, used: int) -> str:
-        """Tell that the process's unit holds `used` MiB; the state that it is to be in.
+        """Record that the process's unit holds `used` MiB; return the state that it must take.
 
         The youngest units pause until what runs fits again. The oldest always runs, so that
         memory comes free; when even that is too much, the youngest of the paused gives way.
@@ -184,16 +184,20 @@ class MemoryReservations:
             others = [other for other in table.claims if other.pid != claim.pid]
             self.threads = self._room(claim, others, threads)
             if self.threads:
+                # The age counts from the start: the unit that started last is paused first.
                 claim.state, claim.since = RUNNING, time.time()
                 claim.threads = self.threads
             table.claims = [*others, claim]
         return claim.state == RUNNING
 
     def _room(self, claim: MemoryReservation, others: list[MemoryReservation], threads: int) -> int:
-        """Threads that fit; 0 when not even one does."""
+        """Number of threads that fit; 0 if not even one does."""
         holding = [other for other in others if other.state != WAITING]
         if not holding:
+            # Nothing will free memory, so a unit that needs more than the whole budget starts as
+            # well.
             return self._threads_beside([], claim, threads) or 1
+        # Memory is short already.
         if any(other.state == PAUSED for other in holding):
             return 0
         now = time.time()
@@ -212,16 +216,17 @@ class MemoryReservations:
         return next((n for n in counts if self._is_room([*holding, claim.running(n)])), 0)
 
     def _is_room(self, claims: list[MemoryReservation]) -> bool:
-        """Whether these can stay as they are: what is paused holds what it has."""
+        """True if the claims fit the budget; a paused unit keeps the memory that it holds."""
         running = [claim for claim in claims if claim.state == RUNNING]
         paused = sum(claim.used for claim in claims if claim.state == PAUSED)
         heaviest = sorted((each for claim in running for each in claim.processes), reverse=True)
+        # At most `jobs` processes run at a time, so the heaviest of them are the worst case.
         expected = max(sum(heaviest[: self._jobs or None]), sum(claim.used for claim in running))
         return paused + expected <= self._budget
 
 
 class _LockedReservations:
-    """The ledger's lines while this process alone may change them; the dead are left out."""
+    """The ledger's lines while only this process may change them; dead processes are left out."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -244,7 +249,7 @@ class _LockedReservations:
 
 
 def _parse_reservations(text: str) -> Iterator[MemoryReservation]:
-    """The lines of claims; one that a full disk cut off claims nothing."""
+    """Parse the lines of claims; a line that a full disk cut off is ignored."""
     for line in text.splitlines():
         try:
             pid, state, weight, since, used, threads = line.split(" ")
@@ -272,23 +277,23 @@ _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
 class MemoryGovernor:
-    """Called now and then while a compiler runs."""
+    """Called several times a second while a compiler runs."""
 
     def __init__(self, ledger: MemoryReservations) -> None:
         self._ledger = ledger
         self._tree = ProcessTree(0)
         self._halted = 0.0
         self.used = 0
-        """MiB that were seen at most."""
+        """Largest memory that was seen, in MiB."""
         self.paused = 0.0
-        """Seconds for which the unit was halted."""
+        """Seconds for which the unit was paused."""
         self.gave_way = False
-        """True when the unit was ended for others: it is to be started again."""
+        """True if the unit was killed to free memory for others, and must be started again."""
         self.trouble = ""
-        """Why the ledger could not be asked; the unit then runs on unwatched."""
+        """Error of the ledger; the unit then runs without supervision."""
 
     def look(self, pid: int) -> None:
-        """See what the compiler `pid` holds, and do what the ledger says."""
+        """Measure the memory of the compiler `pid`, and follow the ledger's advice."""
         if self.trouble or self.gave_way:
             return
         self._tree = ProcessTree(pid)
@@ -302,9 +307,12 @@ class MemoryGovernor:
                 self._go_on()
             elif advice == PAUSED:
                 if not self._halted:
+                    # A stopped compiler does not react to Ctrl-C: from now on, `_end` passes
+                    # signals on.
                     self._halted = time.time()
                     for number in _ENDING:
                         _signal.signal(number, self._end)
+                # Sent at each look, because a stopped tree may have new processes.
                 self._tree.send(_signal.SIGSTOP)
             else:
                 self._go_on()
@@ -321,7 +329,7 @@ class MemoryGovernor:
                 _signal.signal(number, _signal.SIG_DFL)
 
     def _end(self, number: int, _: object) -> None:
-        """Die of a signal, and let the compiler die too: a halted process does not."""
+        """Pass a signal to the stopped compiler, let it continue and die; then end this process."""
         self._tree.send(number)
         self._go_on()
         os.kill(os.getpid(), number)

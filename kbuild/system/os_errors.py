@@ -16,7 +16,7 @@ from pathlib import Path
 from kbuild.system.errors import KbuildError, StorageError
 
 STDOUT = "standard output"
-"""What an error calls the place where data goes."""
+"""Name of standard output as a place in errors."""
 _FREE_SPACE_HINT = (
     "free some space there; `kbuild clean` and `kbuild toolchain prune` remove what can be made "
     "again, KBUILD_CACHE_DIR and TMPDIR move kbuild's cache and its temporary files"
@@ -83,9 +83,9 @@ _REFUSALS: Mapping[int, tuple[str, str]] = {
 }
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LITTLE = 1 << 20
-"""Bytes: a file system with less room is full."""
+"""Bytes of free space below which a file system counts as full."""
 _LONGEST = 320
-"""Characters of a path that are worth reading."""
+"""Largest number of characters of a path in a message."""
 _NUMBERED = r"\[Errno (\d{1,9})\]"
 _NO_TEMPORARY = "No usable temporary directory"
 _REFUSAL_PATTERNS = {
@@ -100,7 +100,7 @@ _REFUSAL_PATTERNS = {
 
 @contextmanager
 def errors_about(path: Path | str) -> Iterator[None]:
-    """Have a refusal name what it is about: writing names no file, and drafts have odd names.
+    """Name the file in errors of this context: a failed write names none, or a draft.
 
     Raises:
         OSError: as it was raised inside.
@@ -114,7 +114,7 @@ def errors_about(path: Path | str) -> Iterator[None]:
 
 
 def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> KbuildError | None:
-    """The error as a message; None when it is none, and for what only a bug can lead to."""
+    """The error as a message; None if it is no system error, or one that only a bug can cause."""
     if isinstance(error, MemoryError):
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)
@@ -137,7 +137,7 @@ def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> Kbuil
 
 
 def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | None:
-    """Why a process of the build gave up, and the remedy, when the system refused it something."""
+    """Name the system's refusal that made a process of the build fail, with the remedy."""
     for number, pattern in _REFUSAL_PATTERNS.items():
         is_told = any(re.search(pattern, line) for line in lines)
         if is_told or (number == errno.ENOSPC and _is_full(folder)):
@@ -210,7 +210,7 @@ def _blocker(path: Path) -> Path:
 
 
 def _mount(path: Path) -> Path:
-    """Where the file system begins that the path is on."""
+    """Root of the file system that a path is on."""
     place = Path(os.path.abspath(path))  # noqa: PTH100 - links are resolved below, where they can be
     with suppress(OSError, RuntimeError):
         place = place.resolve()

@@ -39,11 +39,12 @@ class BoundedText:
     _dropped: int = 0
 
     def take(self, line: str) -> None:
-        """One more line, its newline included."""
+        """Take one more line, its newline included."""
         if self.limit is None or (not self._tail and self._head_size + len(line) <= self.limit):
             self._head.append(line)
             self._head_size += len(line)
             return
+        # Also one line can be longer than everything that is kept.
         self._tail.append(line[-self.limit :])
         self._tail_size += len(self._tail[-1])
         while self._tail_size > self.limit and len(self._tail) > 1:
@@ -52,7 +53,7 @@ class BoundedText:
 
     @property
     def text(self) -> str:
-        """What was kept, with a line that says how many others are left out."""
+        """The kept lines, with a line that counts those left out between them."""
         gap = [f"[{self._dropped} lines are left out here]\n"] if self._dropped else []
         return "".join((*self._head, *gap, *self._tail))
 
@@ -64,7 +65,7 @@ NOT_STARTED = 127
 
 
 def canonical_interpreter(python: Path) -> Path:
-    """One name for an interpreter that has several beside each other.
+    """Common name of an interpreter that has several names beside each other.
 
     `python`, `python3` and `python3.11` are one program: what is built must not depend on which of
     them started kbuild.
@@ -134,7 +135,7 @@ class LocalRunner:
 
     def __init__(self) -> None:
         self.programs: set[str] = set()
-        """Those that were started."""
+        """Programs that were started."""
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
         self._is_stopped = False
@@ -217,6 +218,8 @@ class LocalRunner:
         inherit: tuple[int, ...],
     ) -> _Process:
         with self._lock:
+            # Checked under the lock: otherwise a process could start after `stop` has ended all
+            # others.
             if self._is_stopped:
                 raise InterruptedError(errno.EINTR, "not started: kbuild is stopping")
             process = subprocess.Popen(  # noqa: TID251 - this is the door
@@ -235,7 +238,7 @@ class LocalRunner:
 
 
 def _opened(log: Path | None) -> TextIO:
-    """Where a process's words go; nowhere when there is no log."""
+    """Open the log for a process's output; the null device without a log."""
     if log is None:
         return Path(os.devnull).open("w", errors="replace")
     log.parent.mkdir(parents=True, exist_ok=True)

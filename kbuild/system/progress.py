@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Clock = Callable[[], float]
 Say = Callable[[str], None]
 
 _SECONDS = 10.0
-"""A line at least this often."""
+"""Seconds after which a line is printed at the latest."""
 _SHARE = 0.1
-"""A line when this share more is done, if the last one is not fresh."""
+"""Share of progress after which a line is printed, if the last one is not fresh."""
 _FRESH = 2.0
 _WIDE = 100
 """Columns of a terminal with room for long names."""
 ESTIMATED_FROM = 1 / 3
 """Share of the work after which the rest is estimated: earlier, a first build misleads by far."""
 _MINUTE_S = 90.0
-"""Time that is left is counted in minutes from here on."""
+"""Seconds above which remaining time is shown in minutes."""
 
 
 class Progress(Protocol):
-    """Told how far the work has come."""
+    """Receiver of a work's progress."""
 
     def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
         """`done` of `total` units; `label` names the one in hand, `left_s` are expected seconds."""
@@ -51,7 +51,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def report_work_to(listener: Callable[[str], None]) -> Iterator[None]:
-    """What `report_current_work` says in this context goes to `listener`."""
+    """Send the texts of `report_current_work` in this context to `listener`."""
     token = _listener.set(listener)
     try:
         yield
@@ -74,7 +74,7 @@ class NoProgress:
 
 
 class Downloads:
-    """Everything that one command fetches, shown as one line of progress.
+    """The downloads of one command, shown as one line of progress.
 
     `show` opens the line when something is fetched, and `detail` takes what each download was.
     """
@@ -119,7 +119,7 @@ class Downloads:
         self._detail(f"fetched {what}: {size:.1f} MB in {seconds:.0f} s{rate}")
 
     def count(self, size: int) -> None:
-        """More bytes have come."""
+        """Count more bytes."""
         with self._lock:
             self._bytes += size
             if self._running:
@@ -134,24 +134,24 @@ _downloads: ContextVar[Downloads | None] = ContextVar("downloads", default=None)
 
 
 def current_downloads() -> Downloads | None:
-    """What counts in this context, for `set_downloads` in threads that it starts."""
+    """The counter of downloads in this context, to pass to `set_downloads` in new threads."""
     return _downloads.get()
 
 
 def set_downloads(downloads: Downloads | None) -> None:
-    """Count what this thread fetches with what another does."""
+    """Count this thread's downloads together with another thread's."""
     _downloads.set(downloads)
 
 
 def count_download(size: int) -> None:
-    """Bytes have come over the network; for whoever measures."""
+    """Count bytes that came over the network."""
     downloads = _downloads.get()
     if downloads is not None:
         downloads.count(size)
 
 
 class LogProgress:
-    """Whole lines, seldom enough for a log."""
+    """Progress as lines, rare enough for a log."""
 
     def __init__(self, title: str, say: Say, clock: Clock = time.monotonic) -> None:
         self._title = title
@@ -183,12 +183,12 @@ def _count_text(done: int, total: int) -> str:
 def delayed_progress(
     begin: Callable[[], AbstractContextManager[Progress]], after: float, clock: Clock
 ) -> Iterator[Progress]:
-    """Progress that begins to be shown when the work has taken so many seconds."""
+    """Progress that is shown once the work has taken so many seconds."""
     began = clock()
     with ExitStack() as stack:
 
         class Late:
-            """Hands on, in time."""
+            """Passes progress on, once it is due."""
 
             shown: Progress | None = None
 
@@ -205,7 +205,7 @@ def delayed_progress(
 
 
 class ProgressBars:
-    """Bars on stderr, one below the other; each is gone when its work is done."""
+    """Bars on stderr, one below the other; each disappears when its work is done."""
 
     def __init__(self, *, colored: bool) -> None:
         self._colored = colored
@@ -214,7 +214,7 @@ class ProgressBars:
 
     @contextmanager
     def bar(self, title: str, total: int) -> Iterator[Progress]:
-        """Show one more."""
+        """Show one more bar."""
         with self._lock:
             if not self._bars:
                 self._display = _open_display(colored=self._colored)
@@ -226,7 +226,7 @@ class ProgressBars:
         display = self._display
 
         class Live:
-            """Hands on to the bar."""
+            """Passes progress on to the bar."""
 
             def update(
                 self, done: int, total: int, label: str, left_s: float | None = None

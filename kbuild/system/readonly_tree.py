@@ -24,6 +24,7 @@ def tree_digests(root: Path) -> dict[str, str]:
 def tree_sizes(root: Path) -> tuple[int, int]:
     """Bytes that files and links take here, and those of hard links to files that lie elsewhere."""
     counts = Counter((status.st_ino, status.st_size, status.st_nlink) for status in _statuses(root))
+    # A file with more names than are found here has its space counted in another folder.
     own = sum(size for (_, size, links), here in counts.items() if here >= links)
     return own, sum(size for _, size, _ in counts) - own
 
@@ -41,7 +42,7 @@ def make_read_only(root: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a frozen folder; one that is not there is fine."""
+    """Delete a read-only folder, if it is there."""
     for base, folders, _ in os.walk(folder):
         for path in (Path(base), *(Path(base, name) for name in folders)):
             if not path.is_symlink():
@@ -75,10 +76,10 @@ class FolderInUseError(Exception):
 
 @contextmanager
 def locked_tree(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
-    """Use the folder, after whoever takes things away; or have it to oneself.
+    """Use the folder together with other readers, or exclusively to remove something.
 
     Raises:
-        FolderInUseError: somebody uses what is wanted exclusively.
+        FolderInUseError: exclusive use is wanted, and another process uses the folder.
     """
     handle = None
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Answers that are kept with what they follow from, and given again while nothing has changed.
+"""Keeps answers together with their inputs, and repeats them while the inputs are unchanged.
 
 A process that only asks whether an answer still holds imports this, and takes one `stat` per path.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """An answer, and what it follows from beside the question."""
+    """An answer, and the files that it depends on."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Record:
         self.answer = answer
         """JSON."""
         self.observed = observed
-        """Files and folders as they were looked at: absolute paths, or relative to a root."""
+        """States of files and folders that were read: absolute paths, or relative to a root."""
         self.kbuild = kbuild
         """Digest of the kbuild that answered."""
         self.until = until
-        """When it ends to hold, in seconds since the epoch; None when only changes end it."""
+        """Time at which it expires, in seconds since the epoch; None if only changes end it."""
 
     def holds(self, root: Path, cache: Path | None) -> bool:
         """True when asking again would give the same answer; `cache` is kbuild's cache folder."""

@@ -32,6 +32,7 @@ def redacted(text: str, environ: Mapping[str, str] | None = None) -> str:
 
     Tokens are known by their shape, and by their value where `huggingface_hub` would look for it.
     """
+    # The longest first: one secret may be a part of another one.
     for secret in sorted(set(_secrets(os.environ if environ is None else environ)), key=len)[::-1]:
         text = text.replace(secret, MASK)
     for shape in _SHAPES:
@@ -70,7 +71,7 @@ def _long(text: str) -> Iterator[str]:
 
 
 def _token_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where `hf auth login` keeps the token."""
+    """Files in which `hf auth login` keeps the token."""
     named = environ.get("HF_TOKEN_PATH")
     if named:
         yield Path(named)

@@ -16,7 +16,7 @@ from kbuild.system.plugins import plugin_points
 
 
 class Named(Protocol):
-    """What a registry holds: anything with a name."""
+    """An entry of a registry: anything with a name."""
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ def render(name: str, /, **values: Any) -> str:
 
 @cache
 def template_environment(*, autoescape: bool) -> Environment:
-    """Where all templates are read: the same rules for all, escaped for HTML or not."""
+    """The environment of all templates, escaped for HTML or not."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

@@ -14,16 +14,16 @@ from kbuild.system.ui import Ui
 
 @dataclass(frozen=True)
 class Services:
-    """What a command uses of the world around it; tests replace the parts."""
+    """The runner, the terminal and the folders that a command uses; tests replace them."""
 
     runner: Runner
     ui: Ui
     cache: Path
     """kbuild's cache folder; it need not exist."""
     cwd: Path = field(default_factory=Path.cwd)
-    """Where relative paths of the command line start."""
+    """Folder at which relative paths of the command line start."""
     become: Callable[[Sequence[str], Path], None] = exec_program
-    """Goes on as another program, in a folder."""
+    """Function that replaces this process by another program, in a folder."""
 
     def folder(self, folder: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.

@@ -1,4 +1,4 @@
-"""A project's files as kbuild looks at them, remembering every look.
+"""Read access to a project's files, which remembers every file that was read.
 
 What a verdict or a plan depends on is exactly what was looked at. `observed` says so, and
 `filestate.unchanged` tells later, with one `stat` per path, whether it would show the same again.
@@ -33,7 +33,7 @@ _Scan = TypeVar("_Scan")
 
 
 class PathProblem(NamedTuple):
-    """Why a path is not taken from a project."""
+    """The reason why a path is not taken from a project."""
 
     message: str
     hint: str
@@ -58,7 +58,7 @@ class SourceTree:
         return full
 
     def _mode(self, path: str) -> int:
-        """What kind of file is there; 0 when there is none, or when no file can have that name."""
+        """Mode of the file at a path; 0 if there is none, or if no file can have that name."""
         full = os.path.join(self._top, path)
         try:
             status = os.stat(full)
@@ -126,7 +126,7 @@ class SourceTree:
         return self.read_bytes(path).decode("utf-8", errors="replace")
 
     def scan(self, path: str, read: Callable[[bytes], _Scan]) -> _Scan:
-        """What `read` makes of the file's bytes; a file is read once, by whatever name.
+        """Return the result of `read` for the file's bytes; a file is read once, by whatever name.
 
         Raises:
             ConfigError, OSError: as `read_bytes` does.
@@ -149,11 +149,11 @@ class SourceTree:
             OSError: it cannot be read.
         """
         if path not in self._digests:
-            whole = hashlib.sha256()
+            hasher = hashlib.sha256()
             with self.open(path) as file:
                 while block := file.read(_BLOCK):
-                    whole.update(block)
-            self._digests[path] = whole.digest()
+                    hasher.update(block)
+            self._digests[path] = hasher.digest()
         return self._digests[path]
 
     def is_inside(self, path: str) -> bool:
@@ -182,7 +182,7 @@ class SourceTree:
         return full if is_plain else os.path.realpath(full)
 
     def fault(self, path: str) -> PathProblem | None:
-        """What is wrong with a path that is to be read; None for files and for what is not there.
+        """The problem of a path that is to be read; None for a file, or if nothing is there.
 
         A link is judged by where it leads.
 
@@ -238,7 +238,7 @@ class SourceTree:
         return self.is_dir(path) and self.is_inside(path)
 
     def _entries(self, folder: str, skip: Iterable[str]) -> Iterator[tuple[str, bool]]:
-        """What is not a folder: its path, and whether it is a plain file."""
+        """Entries that are no folders: each path, and True if it is a plain file."""
         skipped = {"__pycache__", *skip}
         waiting = [str(PurePosixPath(folder))]
         while waiting:

@@ -31,7 +31,7 @@ from kbuild.system.readonly_tree import locked_tree
 from kbuild.system.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
 
 MakeEntry = Callable[[Path], Mapping[str, Any]]
-"""Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
+"""Function that fills an empty folder and returns facts, e.g. the origin of the files."""
 
 _DAY = 86400.0
 _KIND = "an entry of the store"
@@ -72,13 +72,13 @@ class StoreEntry:
 
     @property
     def version(self) -> str:
-        """The recipe's."""
+        """Version of the recipe."""
         with reading(self.folder, _KIND, hint=_HINT):
             return str(self.facts["recipe"]["version"])
 
     @property
     def root(self) -> Path:
-        """The files."""
+        """Folder of the files."""
         return self.folder / _FILES_FOLDER
 
     @cached_property
@@ -99,16 +99,16 @@ class StoreEntry:
 
     @property
     def parts(self) -> tuple[StoreEntry, ...]:
-        """The entries whose files it has as well, in the order in which they were put together."""
+        """Entries whose files this one contains as hard links, in the order of installation."""
         return tuple(StoreEntry(self.folder.parent / name) for name in self.facts.get("parts", ()))
 
     @property
     def used(self) -> float:
-        """When it was last asked for, in seconds since the epoch."""
+        """Time of the last use, in seconds since the epoch."""
         return (self.folder / _ENTRY_FILE).stat().st_mtime
 
     def touch(self) -> StoreEntry:
-        """Remember that it was used now, and its parts after it."""
+        """Mark the entry as used now, and its parts after it."""
         with suppress(OSError):  # a store that someone else owns
             os.utime(self.folder / _ENTRY_FILE)
             for part in self.parts:
@@ -117,9 +117,9 @@ class StoreEntry:
 
     def differences(self) -> tuple[str, ...]:
         """The differences from what was installed, one sentence each."""
-        gone = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
-        if gone:
-            return tuple(f"`{name}`, which says what its files were, is gone" for name in gone)
+        lost = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
+        if lost:
+            return tuple(f"`{name}`, which says what its files were, is gone" for name in lost)
         recorded, actual = self.members, readonly_tree.tree_digests(self.root)
         missing = [f"`{path}` is gone" for path in recorded if path not in actual]
         unknown = [f"`{path}` was added" for path in actual if path not in recorded]
@@ -143,7 +143,7 @@ class Store:
         self.root = root
 
     def place(self, recipe: Recipe) -> StoreEntry:
-        """The entry, whether it is installed or not: only its place is sure to be known."""
+        """The entry of a recipe, which may not be installed: only its path is valid then."""
         return StoreEntry(self.root / recipe.name)
 
     def find(self, recipe: Recipe) -> StoreEntry | None:
@@ -152,7 +152,7 @@ class Store:
         return entry if (entry.folder / _ENTRY_FILE).is_file() else None
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
-        """The entry, made by `make` when it is not there; one process makes it, others wait.
+        """The entry, installed by `make` if it is missing; one process installs it, others wait.
 
         Raises:
             BaseException: whatever `make` raises; nothing is left behind then.
@@ -160,11 +160,12 @@ class Store:
         entry = self.find(recipe)
         if entry is None:
             with self._lock(recipe.name):
+                # Another process may have installed it while this one waited for the lock.
                 entry = self.find(recipe) or self._install(recipe, make)
         return entry.touch()
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Nothing is removed meanwhile: for as long as a command reads entries."""
+        """Prevent removals while a command reads entries."""
         return locked_tree(self.root)
 
     def entries(self) -> tuple[StoreEntry, ...]:
@@ -216,6 +217,7 @@ class Store:
             counts = {"size": size, "linked": linked, "files": len(members)}
             entry = {"recipe": recipe.to_json(), **counts, **facts}
             others = _members_of(StoreEntry(self.root / name) for name in facts.get("parts", ()))
+            # None marks a file that a part has and this entry has not.
             own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
             own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
             replace_atomically(
@@ -223,6 +225,7 @@ class Store:
             )
             replace_atomically(partial / _ENTRY_FILE, (json.dumps(entry, indent=1) + "\n").encode())
             readonly_tree.make_read_only(root)
+            # On the disk before the rename: a power cut must not leave an entry with empty files.
             sync_tree(partial)
             partial.rename(self.place(recipe).folder)
         finally:
@@ -230,7 +233,7 @@ class Store:
         return self.place(recipe)
 
     def _clear_partial(self, but: str = "") -> None:
-        """Remove what nobody is at any more; the lock of the entry `but` is held already."""
+        """Remove installations that nobody is working on; the lock of `but` is held already."""
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):

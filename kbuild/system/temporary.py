@@ -30,7 +30,7 @@ class TemporaryFolder:
 
     folder: Path
     lock: tuple[int, ...] = ()
-    """Descriptors that hold it: with a process that inherits them it outlives kbuild."""
+    """Descriptors of the lock: the folder outlives kbuild with a process that inherits them."""
 
 
 @contextmanager
@@ -62,13 +62,13 @@ def locked_temporary_folder(purpose: str, base: str = "") -> Iterator[TemporaryF
 
 @contextmanager
 def temporary_folder(purpose: str, base: str = "") -> Iterator[Path]:
-    """See `scratch`; for what no process uses any longer than kbuild."""
+    """See `locked_temporary_folder`; for folders that no process uses after kbuild ends."""
     with locked_temporary_folder(purpose, base) as held:
         yield held.folder
 
 
 def temporary_base() -> str:
-    """Where temporary files go, as `tempfile.gettempdir` says, but without writing there to try it.
+    """Folder of temporary files, as `tempfile.gettempdir` has it, but without writing there to try.
 
     The file that it writes for that would stay in a process that is killed meanwhile.
 
@@ -109,13 +109,13 @@ def _user_folder(base: str) -> Path:
 
 
 def _is_own(home: os.stat_result) -> bool:
-    """True for a folder, and no link to one, that no other user can put anything into."""
+    """True for a folder (not a link) in which no other user can create anything."""
     is_private = home.st_uid == os.getuid() and not home.st_mode & 0o022
     return stat.S_ISDIR(home.st_mode) and is_private
 
 
 def _create_locked(home: Path, purpose: str) -> tuple[Path, int] | None:
-    """A name in the user's folder that nobody has, and the descriptor that holds it.
+    """Choose a free name in the user's folder, and lock it; the name, and the lock's descriptor.
 
     None when that folder is not the user's own.
     """

@@ -57,7 +57,7 @@ class Stream(Protocol):
 
 
 def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool:
-    """Whether to colour: the option first, then `NO_COLOR`, `FORCE_COLOR`, then the terminal."""
+    """True for colour: by the option, then `NO_COLOR`, then `FORCE_COLOR`, then the terminal."""
     if color != "auto":
         return color == "always"
     if environ.get("NO_COLOR"):
@@ -68,12 +68,12 @@ def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool
 
 
 def can_animate(stream: Stream, environ: Mapping[str, str]) -> bool:
-    """Whether a line may be redrawn: on a terminal that can, outside CI."""
+    """True if a line may be redrawn: on a terminal that supports it, outside CI."""
     return stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
 
 
 def has_fold_groups(environ: Mapping[str, str]) -> bool:
-    """Whether the log understands the fold groups of GitHub Actions."""
+    """True if the log understands the fold groups of GitHub Actions."""
     return bool(environ.get("CI")) and bool(environ.get("GITHUB_ACTIONS"))
 
 
@@ -125,12 +125,12 @@ class Ui:
         return self._streams[1] or sys.stderr
 
     def say(self, text: str) -> None:
-        """Something worth knowing."""
+        """Print something worth knowing."""
         if self.verbosity >= 0:
             self._talk(text)
 
     def say_once(self, text: str) -> None:
-        """Something that several parts of a command would say."""
+        """Print something that several parts of a command would print, once."""
         if text not in self._said:
             self._said.add(text)
             self.say(text)
@@ -141,19 +141,19 @@ class Ui:
             self._talk(self._paint(text, "dim"))
 
     def warn(self, what: str | Problem) -> None:
-        """Something that the user should act on, though the command goes on."""
+        """Print something that the user should act on, though the command goes on."""
         if self.verbosity >= -1:
             text = str(what) if isinstance(what, Problem) else f"warning: {what}"
             self._talk(self._decorated(text))
 
     def warn_all(self, problems: Iterable[Problem]) -> None:
-        """Warnings, those that repeat each other in one; `-v` says each."""
+        """Print warnings, repeated ones as one; `-v` prints each."""
         messages = list(map(str, problems)) if self.verbosity > 0 else in_groups(problems)
         if messages and self.verbosity >= -1:
             self._talk(self._decorated("\n".join(messages)))
 
     def error(self, error: KbuildError) -> None:
-        """Why the command, or a part of it, failed."""
+        """Print why the command, or a part of it, failed."""
         if isinstance(error, ConfigError):
             messages = [str(error)] if self.verbosity > 0 else in_groups(error.problems)
             self._talk(self._decorated("\n".join(messages)))
@@ -162,7 +162,7 @@ class Ui:
             self._talk(self._decorated(f"error: {error}"))
 
     def clear(self) -> None:
-        """Begin with an empty screen, where messages go to a terminal."""
+        """Clear the screen, if messages go to a terminal."""
         if can_animate(self._err, self._environ):
             self._err.write("\x1b[2J\x1b[3J\x1b[H")
 
@@ -201,7 +201,7 @@ class Ui:
 
     @contextmanager
     def _download_line(self) -> Iterator[Progress]:
-        """A bar while something is fetched; in a log one line now and then."""
+        """Show a bar during downloads; in a log, a line now and then."""
         if can_animate(self._err, self._environ):
             with self.progress(_FETCHING, 0) as bar:
                 yield bar
@@ -219,7 +219,7 @@ class Ui:
                 self._out.write(text if text.endswith("\n") else f"{text}\n")
 
     def flush(self) -> None:
-        """Hand over the data that waits: a closed pipe or a full disk shows here, not at exit."""
+        """Flush the data: a closed pipe or a full disk is reported here, not at exit."""
         with errors_about(STDOUT):
             self._out.flush()
 
@@ -273,12 +273,12 @@ class Ui:
 
 
 class RecordingUi(Ui):
-    """Keeps what it prints."""
+    """Records its output besides printing it."""
 
     def __init__(self, *, color: Color = "auto", verbosity: int = 0) -> None:
         super().__init__(color=color, verbosity=verbosity)
         self.printed: list[tuple[str, str]] = []
-        """In order: `out` or `err`, and the text."""
+        """Output in order: `out` or `err`, and the text."""
 
     def data(self, text: str) -> None:
         """See `Ui.data`."""

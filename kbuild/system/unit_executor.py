@@ -1,4 +1,4 @@
-"""Where units run: on this machine under one jobserver and memory budget, or on other machines.
+"""Executors of units: this machine with one jobserver and memory budget, or other machines.
 
 A unit is a value. Its key covers everything that its outputs follow from, so that it may run
 anywhere, and more than once.
@@ -22,7 +22,7 @@ _MINUTES = 120.0
 
 @dataclass(frozen=True)
 class UnitResources:
-    """What a unit takes while it runs."""
+    """Resources that a unit takes while it runs."""
 
     processors: int = 1
     memory: int = 0
@@ -36,32 +36,32 @@ class WorkUnit:
     """The smallest thing that is compiled or checked by itself."""
 
     key: str
-    """Digest of everything that the outputs follow from: what a cache keeps them under."""
+    """Digest of everything that determines the outputs; a cache stores them under it."""
     label: str
-    """For people."""
+    """Text for users."""
     job: str = ""
-    """Digest of what units have in common: project, plan and toolchain."""
+    """Digest that units of the same project, plan and toolchain share."""
     seconds: float = 0.0
-    """What it is expected to take; 0 when nothing is known."""
+    """Expected duration; 0 if unknown."""
     resources: UnitResources = UnitResources()
 
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What became of a unit."""
+    """Outputs or failure of a unit."""
 
     unit: WorkUnit
     outputs: Mapping[str, bytes] = field(default_factory=dict)
-    """By name; those that the executor keeps itself are left out."""
+    """Output by name; those that the executor keeps itself are left out."""
     worker: str = ""
-    """Who ran it; empty on this machine."""
+    """Name of the worker that ran it; empty on this machine."""
     seconds: float = 0.0
     failure: str = ""
-    """Why there are no outputs."""
+    """Reason why there are no outputs."""
 
 
 class RemainingTime:
-    """When units will be done, as those that are done took."""
+    """Estimate of the remaining time, from the durations of the units that are done."""
 
     def __init__(self, units: Sequence[WorkUnit], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -70,7 +70,7 @@ class RemainingTime:
         self._done = 0.0
 
     def text_after(self, unit: WorkUnit) -> str:
-        """What is left after one more unit; empty before a third of the work is done.
+        """Estimate of the remaining time after a unit; empty before a third of the work is done.
 
         The time until the first is left out: it is that of toolchains and configuration.
         """
@@ -101,7 +101,7 @@ class UnitExecutor(Protocol):
 
 
 class LocalExecutor:
-    """This machine: a thread for each token of the run's jobserver.
+    """Executor on this machine: one thread for each token of the run's jobserver.
 
     `perform` waits for memory itself, and raises nothing but what ends all.
     """
@@ -138,6 +138,7 @@ class _LocalBatch:
     def work(self) -> None:
         threads = [
             threading.Thread(target=self._with_token, name="unit", daemon=True)
+            # The calling thread is the first worker.
             for _ in range(1, self._count)
         ]
         for thread in threads:

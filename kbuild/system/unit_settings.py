@@ -1,4 +1,4 @@
-"""What a run tells its compiler launchers through the environment.
+"""Environment variables by which a run configures its compiler launchers.
 
 And the log of units (one JSON object per line) to which they append.
 
@@ -27,7 +27,7 @@ _HEADERS = f"{_PREFIX}HEADERS"
 
 
 class LauncherSettings:
-    """One run and one variant, as a launcher needs to know them."""
+    """The settings of one run and one variant that a launcher needs."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LauncherSettings:
         self.memory = memory
         """The budget in MiB."""
         self.tool = tool
-        """`ccache` or the like, which then caches instead of kbuild."""
+        """Name of `ccache` or the like, which caches in place of kbuild."""
         self.deadline = deadline
         """Seconds since the epoch; 0 when there is no end."""
         self.variant = variant

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_DOCUMENT_BYTES = 32 << 20
-"""Of a document. What kbuild reads has some kilobytes; a large toolchain's members have three
-million."""
+"""Largest document that is read. Most documents have some kilobytes; the list of a large
+toolchain's members has three million bytes."""
 _DEEPEST = 64
 """Levels of lists and objects: what is deeper would end in a RecursionError somewhere else."""
 
@@ -236,7 +236,7 @@ class UnpackLimit:
     """
 
     archive: str
-    """Its file name."""
+    """File name of the archive."""
     packed: int
     """Bytes of the archive."""
     size: int = 0
@@ -248,12 +248,12 @@ class UnpackLimit:
 
     MOST_BYTES = 64 << 30
     MOST_TIMES = 100
-    """Times its own size."""
+    """Largest unpacked size, as a multiple of the archive's own size."""
     LEAST_BYTES = 256 << 20
-    """What every archive may unpack to, however small it is."""
+    """Unpacked size that is allowed for every archive, however small."""
     MOST_MEMBERS = 200_000
     MOST_DEPTH = 64
-    """Parts of a member's path."""
+    """Largest number of parts of a member's path."""
     MOST_TEXT = 64 << 20
     """Bytes of a member that is read into memory."""
 

@@ -12,9 +12,9 @@ from pathlib import Path
 FileStamp = tuple[int, int, int]
 """Time of the last change (ns), size and inode; not the time of a new link to the file."""
 _FOLDERS = {"__pycache__", "build", "node_modules"}
-"""Folders of what is made, beside those whose names begin with a dot."""
+"""Folders of generated files, besides those whose names begin with a dot."""
 _LEFTOVERS = ("*~", "*.swp", "*.swx", "*.swo", "*.tmp", "*.pyc", "4913", "#*#")
-"""What editors and interpreters write beside files."""
+"""Patterns of files that editors and interpreters write beside others."""
 _PAUSE_S = 0.1
 _SETTLED_S = 0.02
 """An editor that replaces a file by another is done after so long without a change."""
@@ -39,7 +39,7 @@ class FolderWatcher:
         return tuple(sorted(p for p in paths if known.get(p) != self._known.get(p)))
 
     def has_changed(self) -> bool:
-        """True when `changes` would have something to say."""
+        """True if `changes` would return something."""
         return self._snapshot() != self._known
 
     def wait(self) -> tuple[str, ...]:
@@ -51,6 +51,7 @@ class FolderWatcher:
 
     def _settled(self) -> Mapping[str, FileStamp]:
         current = self._snapshot()
+        # A save may take several steps (write beside, rename): wait for a state that lasts.
         while current != self._known:
             time.sleep(_SETTLED_S)
             before, current = current, self._snapshot()
@@ -63,7 +64,7 @@ class FolderWatcher:
 
 
 def _files(folder: str, prefix: str) -> Iterator[tuple[str, FileStamp]]:
-    """Path and state of each file; what goes meanwhile is left out."""
+    """Path and state of each file; files that disappear meanwhile are left out."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name

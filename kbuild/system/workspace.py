@@ -59,7 +59,7 @@ class Workspace:
 
     @staticmethod
     def report_of(project: Path) -> Path:
-        """Folder of what the project's last build took, all variants together."""
+        """Folder of the report on the project's last build, all variants together."""
         return project / WORKSPACE_FOLDER / "report"
 
     def prepare(self) -> None:
@@ -77,7 +77,7 @@ class Workspace:
         is_ending: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator[tuple[int, ...]]:
-        """Hold the workspace; yields what a process has to inherit to hold it as well.
+        """Lock the workspace; yields the descriptors by which a child process holds the lock, too.
 
         The lock dies with the last process that holds it. A kbuild that is killed cannot end its
         compilers: as long as one of them still writes to the tree, nobody else does. `say` gets
@@ -96,6 +96,7 @@ class Workspace:
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             is_waiting = False
+            # Polled, because a blocking `flock` could not be given up when the time is over.
             while not _try_lock(handle):
                 if is_ending():
                     raise IncompleteError("not started: another build of this variant is running")

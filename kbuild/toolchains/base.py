@@ -41,13 +41,14 @@ class Toolchain:
 
     @property
     def compilers(self) -> tuple[tuple[str, str], ...]:
-        """The versions of what compiles, without the frameworks that are compiled against."""
+        """Versions of the compilers, without the frameworks that they compile against."""
         return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORK_NAMES)
 
     @property
     def fingerprint(self) -> str:
-        """Changes when anything that can change an object file changes."""
+        """Digest that changes with anything that can change an object file."""
         place = "" if self.store is None else str(self.store)
+        # Without the store's place, so that machines with different home folders agree.
         cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]
         text = json.dumps([self.source, cache, self.versions, self.headers], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -63,7 +64,7 @@ class ToolchainSource:
 
     name: ClassVar[str]
     backends: ClassVar[tuple[str, ...]] = ()
-    """The only ones that it is for; empty when it is for any."""
+    """Names of the only backends that the source is for; empty for any."""
 
     def is_for(self, backend: str) -> bool:
         """True for a backend that it may serve on some machine."""

@@ -36,7 +36,7 @@ class CudaToolkit:
     versions: ToolVersions
     """Versions for the record: `cuda`, `nvcc`, and whatever else a user should find there."""
     flags: str = ""
-    """nvcc's for every unit and for CMake's own tests, as a shell reads them."""
+    """Flags of nvcc for every unit and for CMake's own tests, as a shell reads them."""
     notes: tuple[str, ...] = ()
     """Remarks for the user on the results, e.g. archs without code."""
 
@@ -55,7 +55,7 @@ class CudaToolkitSource:
         raise NotImplementedError
 
     def compiler(self, release: str) -> str | None:
-        """nvcc's own release where it is another one; its targets and flags then count."""
+        """Release of nvcc if it is not the requested one; its targets and flags then count."""
         del release
         return None
 
@@ -143,7 +143,7 @@ class LocalCudaToolkits(CudaToolkitSource):
         return next((nvcc for nvcc in compilers if nvcc and nvcc.fits(release)), None)
 
     def _nvcc(self, program: Path) -> DeviceCompiler | None:
-        """One that does not start is none."""
+        """The nvcc at a path; None if it does not start."""
         with suppress(ToolchainError):
             return inspect_compiler(NVCC, program, self.cache, self.runner)
         return None

@@ -34,7 +34,7 @@ class DeviceCompiler:
     """CMake cache entries that make a generated project use it."""
     env: tuple[tuple[str, str], ...] = ()
     has_host_compiler: bool = False
-    """True when the host's part of its units is compiled by another compiler, see `nvcc_host`."""
+    """True if another compiler compiles the host's part of units, see `nvcc_host_compiler`."""
 
     @property
     def root(self) -> Path:
@@ -56,6 +56,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
     search = BACKENDS.get(backend).device_compiler
     if search is None:
         return None
+    # A variable that names an installation goes before PATH.
     named = next(filter(None, map(os.environ.get, search.home_variables)), None)
     if named:
         return inspect_compiler(search, Path(named, "bin", search.program), cache, runner)
@@ -71,7 +72,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
 def inspect_compiler(
     search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
 ) -> DeviceCompiler | None:
-    """The program, when it is such a compiler; its installation is the folder above its own."""
+    """The compiler at a path; None for another program. `bin`'s parent is its installation."""
     if not os.access(program, os.X_OK):
         return None
     release = re.search(search.release, compiler_facts(program, cache, runner)["text"])
@@ -87,7 +88,7 @@ def inspect_compiler(
 
 
 OLDEST_GCC = 11
-"""Torch's headers need it."""
+"""Oldest release of GCC that compiles Torch's headers."""
 _GCC_LIMIT = re.compile(r"^#if __GNUC__ > (\d+)$", re.MULTILINE)
 _CLANG_LIMIT = re.compile(r"^#if \(__clang_major__ >= (\d+)\)", re.MULTILINE)
 _KNOWS_COSPI = "__NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER"

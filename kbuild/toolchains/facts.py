@@ -1,4 +1,4 @@
-"""Facts about interpreters and compilers, which a process tells once, until a file changes.
+"""Facts about interpreters and compilers, asked once and cached until a file changes.
 
 Another kbuild asks again: it may read more from what a process says.
 """

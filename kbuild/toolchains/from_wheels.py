@@ -96,7 +96,7 @@ class WheelToolchains(ToolchainSource):
     others: tuple[CudaToolkitSource, ...] = ()
     """Sources of CUDA toolkits that no wheels make, the best first."""
     torch_wheel: TorchWheel | None = None
-    """Its Torch is built against instead of the pinned ones."""
+    """Wheel whose Torch is built against instead of the pinned ones."""
 
     name = "wheels"
     backends = ("cuda",)
@@ -245,6 +245,8 @@ class WheelToolchains(ToolchainSource):
 
         fetched = attempt(self._toolkit), attempt(self._torch), attempt(self._tvm_ffi)
         if unreachable:
+            # One error with all that is missing, so that a user without a network fetches it in one
+            # go.
             raise reduce(add, unreachable)
         return fetched
 

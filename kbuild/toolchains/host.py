@@ -1,4 +1,4 @@
-"""This machine's own compilers, and the Torch and TVM-FFI of a Python interpreter."""
+"""The machine's own compilers, and the Torch and TVM-FFI of a Python interpreter."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ class HostToolchains(ToolchainSource):
     finder: DeviceCompilerFinder | None = find_device_compiler
     """Finds device compilers; None when none are looked for."""
     torch_wheel: TorchWheel | None = None
-    """Its Torch is built against instead of the interpreter's."""
+    """Wheel whose Torch is built against instead of the interpreter's."""
     is_portable: bool = True
     """True when libraries must run on older systems than this machine's as well."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Shows what sources fetch that are built on this one."""
+    """Display of downloads, for sources that build on this one."""
 
     name = "host"
 
@@ -135,7 +135,7 @@ class HostToolchains(ToolchainSource):
         return self.finder(requires.backend, self.cache, self.runner)
 
     def _unsupported_device_reason(self, requires: Requirements) -> str | None:
-        """A backend is compiled for when its compiler is here, in the variant's release."""
+        """The reason why no device compiler of the variant's release is here; None if one is."""
         if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
@@ -147,7 +147,7 @@ class HostToolchains(ToolchainSource):
         return None
 
     def _unsupported_interpreter_reason(self, requires: Requirements) -> str | None:
-        """No interpreter is looked for where no framework is needed."""
+        """The reason why the interpreter does not fit; none is needed where no framework is."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
         return _unsupported_torch_reason(requires, self.facts) or _unsupported_tvm_ffi_reason(

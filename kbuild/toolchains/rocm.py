@@ -126,7 +126,7 @@ def _without_device(requires: Requirements) -> Requirements:
 
 
 def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
-    """The full ABI needs the headers and libraries of a Torch built for the same ROCm.
+    """The reason why the Torch does not fit: the full ABI needs one built for the same ROCm.
 
     For the stable ABI any build will do, see `kbuild.toolchains.rocm`.
     """
@@ -248,7 +248,7 @@ class RocmToolchains(ToolchainSource):
         )
 
     def _unsupported_rocm_reason(self, toolkit: str) -> str | None:
-        """A build is named after its ROCm, and loads under that release only."""
+        """The reason why the ROCm does not fit: a build loads only under its own release."""
         rocm = self.folder
         if rocm is None:
             places = f"${ROCM_PATH_VARIABLE}, {self.usual} or on PATH"

@@ -72,6 +72,7 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
             )
         tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
         with temporary_folder("wheel") as scratch:
+            # The probe reads files: it runs in other interpreters, which know nothing of wheels.
             for member in (VERSION_FILE, _CMAKE_FILE):
                 if member in wheel.names:
                     copy = scratch / member
@@ -130,7 +131,7 @@ _PRERELEASE = re.compile(r"\d(?:\.dev|a|b|rc)\d")
 
 @dataclass(frozen=True)
 class TorchWheel:
-    """A Torch wheel for this machine; a `TorchWheel`."""
+    """A Torch wheel for this machine, which the user gave."""
 
     path: Path
     metadata: Facts
@@ -223,7 +224,7 @@ class TorchWheel:
         return (f"{self.name} is the pre-release {version}: {built}",)
 
     def provide(self) -> StoreEntry:
-        """Its files in the store, unpacked the first time.
+        """The wheel's files as a store entry, unpacked the first time.
 
         Raises:
             ToolchainError: the wheel is damaged, or a stub cannot be made.
@@ -286,7 +287,7 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
 
 
 def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) -> None:
-    """A wheel that was given is meant to be built against.
+    """Refuse a wheel that no chosen variant is built against: the user meant it to be used.
 
     Raises:
         UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
@@ -304,7 +305,7 @@ def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[Varia
 
 
 def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
-    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
+    """Refuse a wheel for GPUs if the variant's only C++ is that of launchers, built for the CPU."""
     fits = [plan for plan in plans if wheel.fits(plan.requires)]
     plain = [plan for plan in plans if plan.aot and plan.requires.backend != plan.backend]
     for plan in plain if not fits else ():
@@ -325,7 +326,7 @@ def _listed(plans: Sequence[VariantPlan]) -> str:
 
 
 def _validate_in_matrix(wheel: TorchWheel) -> None:
-    """A variant's name is made of releases in the matrix, and loads under those only."""
+    """Refuse a release outside of the matrix: no variant could be named after it."""
     here = [entry for entry in matrix_entries() if entry.system == host_system()]
     fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
     if any(entry.torch == wheel.release for entry in fits):

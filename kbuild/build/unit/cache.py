@@ -54,15 +54,15 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
 
 
 OTHER_FILES = "it was made from other files than those that are here"
-"""Why an entry of another machine is refused that may be right there."""
+"""Reason for refusing another machine's entry that is right there: the files here differ."""
 ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
-"""Entries of one key; the oldest makes way."""
+"""Largest number of entries of one key; the oldest is removed."""
 _RECORD_COLUMNS = 4
 
 
 class UnitCache:
-    """One command's part of the cache, as its inputs are at one moment."""
+    """The cache entries of one command, with its inputs as they are at one moment."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class UnitCache:
         self.refusal = command.refusal or _clock_macro_in(source)
         store = f"{settings.cache}/store"
         self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
-        """Names every object of this command and source; headers tell them apart."""
+        """Key of all objects of this command and source; their headers distinguish them."""
         self._source, self._compilers = source, settings.compilers
         self._cache = Cache(settings.cache, OBJECTS)
         self._lock = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
         self.paths: list[str] = []
-        """Where they are, once the object was fetched."""
+        """Paths of these files, once the object was fetched."""
         self._entry = ""
         """Key of the entry, once it is there."""
         self.sizes: dict[str, int] = {}
@@ -117,6 +117,7 @@ class UnitCache:
         """The parts of the newest entry that fits; None when there is none."""
         for entry, record in self._fitting_entries():
             parts = self._cache.get(entry)
+            # Another process may have replaced the entry since its record was read.
             if parts is not None and parts[0] == record:
                 self._entry = entry
                 return parts
@@ -127,11 +128,11 @@ class UnitCache:
         return any(True for _ in self._fitting_entries())
 
     def remove(self) -> None:
-        """Remove the entry that was kept or found."""
+        """Remove the entry that was stored or found."""
         self._cache.remove(self._entry)
 
     def accept(self, record: bytes, messages: bytes, data: bytes) -> str:
-        """Keep an entry that another machine made; why it is refused, else empty.
+        """Store an entry that another machine made; return the reason if it is refused, else empty.
 
         Every file that it was made from has to be here, with the content that it had there.
         """
@@ -161,7 +162,7 @@ class UnitCache:
         return []
 
     def store(self, messages: bytes, paths: list[str]) -> str:
-        """Keep what the compiler just made from `paths`; the reason when it cannot be kept.
+        """Store the result of compiling `paths`; return the reason if that is not possible.
 
         That none of them has changed since it started is for the caller to know.
         """
@@ -174,6 +175,7 @@ class UnitCache:
     def _fitting_entries(self) -> Iterator[tuple[str, bytes]]:
         """Keys and records, the newest first."""
         for entry in self._cache.newest(self.key):
+            # The record alone decides whether an entry fits; objects are large.
             record = self._cache.first_part(entry)
             try:
                 if record is not None and self._fitting(record) is not None:
@@ -182,7 +184,7 @@ class UnitCache:
                 self._cache.discard(entry, str(error))
 
     def _fitting(self, record: bytes) -> list[str] | None:
-        """This build's paths of the entry's files, when all have the content that they had."""
+        """Paths in this build of the entry's files; None if any of them has another content."""
         paths, names, inputs = [], [], self._inputs
         for position, relative, known, name in _record_rows(record):
             for path in self._command.places(name):
@@ -230,6 +232,7 @@ class UnitCache:
 
     def _named(self, messages: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
+            # NUL marks what was replaced, so that `_placed` replaces nothing else.
             messages = messages.replace(place.encode(), b"\0" + name.encode() + b"\0")
         return messages
 
@@ -260,7 +263,8 @@ _MARGIN = 1.1
 
 
 PRECOMPILED_SHARE = 0.45
-"""Of the time of a unit, what it takes with precompiled headers: 0.32 to 0.52 were measured."""
+"""Duration of a unit with precompiled headers, relative to one without: 0.32 to 0.52 were measured.
+"""
 
 
 class PeakHistory:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     HashOf = Callable[[str], "str | None"]
-    """From a file to its hash; None when it cannot be read."""
+    """Function from a file to its hash; None if it cannot be read."""
 
 
 _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
@@ -55,10 +55,11 @@ class CompileCommand:
         self.threads = 1
         """Architectures that may be compiled at a time: all, or as many as the command says."""
         self.refusal = ""
-        """Why the object cannot come from a cache; empty when it can."""
+        """Reason why the object cannot come from a cache; empty if it can."""
         self._has_depends = False
         asked = 0
         if language == "CUDA":
+            # Threads change no object, so they are no part of the key.
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
         self.options = [self._named_word(word) for word in self.options]
@@ -96,7 +97,7 @@ class CompileCommand:
         return path
 
     def places(self, name: str) -> list[str]:
-        """Where a name of another build may lie in this one: several folders may have one name."""
+        """Paths in this build of a file that another build names; folders may share a name."""
         paths = [
             place + name[len(mapped) :]
             for place, mapped in reversed(self.maps)
@@ -105,7 +106,7 @@ class CompileCommand:
         return [path for path in paths if self.name(path) == name] or [name]
 
     def place(self, name: str) -> str:
-        """Where a name of another build lies in this one."""
+        """Path in this build of a file that another build names."""
         paths = self.places(name)
         return next(filter(os.path.exists, paths), paths[0])
 
@@ -135,6 +136,8 @@ class CompileCommand:
         mapping = word[len(host) :]
         if host:  # quoted there when it has a space
             mapping = mapping.strip("'")
+        # The place differs between builds and machines; only the name it is mapped to is in the
+        # key.
         if not mapping.startswith(FILE_MAP):
             return False
         place, _, name = mapping[len(FILE_MAP) :].rpartition("=")
@@ -174,7 +177,7 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
 
 OBJECT_FORMAT = "kbuild-object 4"
 CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
-"""Macros whose value is another one each time."""
+"""Macros whose value changes with every compilation."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
 """Variable with a fingerprint that replaces the compilers' path and content."""
 COMPILER_VARIABLES = (
@@ -182,7 +185,7 @@ COMPILER_VARIABLES = (
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_PATH", "HIP_PATH", COMPILER_ID,
 )  # fmt: skip
-"""What compilers read of the environment: part of the key."""
+"""Environment variables that compilers read: part of the key."""
 
 
 def object_key(
@@ -211,7 +214,7 @@ def object_key(
 
 
 def unit_key(command: CompileCommand) -> str:
-    """Key of the unit, whatever its source holds: for what was learned of it before."""
+    """Key of the unit without its source's content, for its history."""
     return _digest(command.argv[0], *_identity(command))
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _MAKEFLAGS = "MAKEFLAGS"
 _FIFO = "--jobserver-auth=fifo:"
 _CLIENT_RELEASE = ["13", "0"]
-"""Of the nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2 makes other device
-code, also with one thread, so that objects would follow from how busy the machine is."""
+"""The only release of nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2
+generates other device code, also with one thread, so objects would depend on the machine's load."""
 _POLL = 0.1
 _OBJECT_FOLDER = "--objdir-as-tempdir"
 
@@ -52,7 +52,7 @@ class JobserverTokens:
         self._held = b""
 
     def take(self, most: int) -> int:
-        """Take what is left, `most` at the most, without waiting; returns how many."""
+        """Take up to `most` free tokens without waiting; return the number held."""
         if self._path and most > 0:
             pipe = self._open()
             try:
@@ -69,7 +69,7 @@ class JobserverTokens:
         self._put(held)
 
     def lend(self, wait: Callable[[], None], expired: Callable[[], bool]) -> None:
-        """Let others have this unit's own token while it waits for one of them.
+        """Lend this unit's own token to others while it waits for one of them.
 
         It takes one again afterwards; not when `expired()`, after which there are none.
         """
@@ -138,7 +138,7 @@ _KEEPS = ("--keep", "-keep", "--keep-dir", "-keep-dir", "--save-temps", "-save-t
 
 
 class NvccIntermediates:
-    """The folder while the compiler runs; none when the command keeps the files itself."""
+    """The folder of nvcc's intermediate files; none if the command keeps the files itself."""
 
     def __init__(self, command: CompileCommand, run: str) -> None:
         is_kept = any(word.partition("=")[0] in _KEEPS for word in command.options)
@@ -174,7 +174,7 @@ NOT_FOUND = 127
 
 
 class CompilerResult:
-    """A compilation that is over."""
+    """The result of a compilation."""
 
     def __init__(self, status: int, diagnostics: bytes) -> None:
         self.status = status
@@ -183,7 +183,7 @@ class CompilerResult:
         self.start = self.end = time.time()
         self.user = self.system = 0.0
         self.peak = 0
-        """MiB of the largest process."""
+        """Memory of the largest process, in MiB."""
 
     @property
     def was_killed(self) -> bool:
@@ -193,12 +193,13 @@ class CompilerResult:
 
 
 def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> CompilerResult:
-    """Run to the end. What it says is collected in the file `scratch`, which is gone afterwards.
+    """Run the compiler, with its output in the file `scratch`, which is deleted at once.
 
     `look` is called with the process id a few times each second, where the system allows it.
     """
     start = time.time()
     handle = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Unlinked at once: the descriptor suffices, and a launcher that is killed leaves no file.
     os.unlink(scratch)
     streams = [(os.POSIX_SPAWN_DUP2, handle, 1), (os.POSIX_SPAWN_DUP2, handle, 2)]
     try:
@@ -206,6 +207,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
     except OSError as error:
         return CompilerResult(NOT_FOUND, f"{argv[0]}: {error.strerror}\n".encode())
     _watch_until_exit(pid, look)
+    # `wait4` reports the time and memory of this one compiler.
     _, status, used = os.wait4(pid, 0)
     os.lseek(handle, 0, os.SEEK_SET)
     with open(handle, "rb") as file:
@@ -219,7 +221,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
 
 
 def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
-    """Look until the process has ended."""
+    """Call `look` repeatedly until the process has ended."""
     if sys.platform != "linux":
         return
     import select
@@ -236,7 +238,7 @@ def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
 
 
 _REGROWTH = 1.5
-"""What a unit that gave way is reserved afterwards, times what it held then."""
+"""Factor for the reservation of a unit after it gave way, applied to the memory it held then."""
 _RESERVATIONS_WARNING = "the memory ledger cannot be used: {}"
 
 
@@ -270,19 +272,22 @@ class CompileAttempts:
         if ended is None or not ended.was_killed:
             return ended
         self.killed = ended
+        # A reservation of the whole budget: the retry runs alone.
         return self._with_room(max(needed, self._settings.memory), 1)
 
     def _with_room(self, needed: int, most: int) -> CompilerResult | None:
-        """Attempts until one is not ended for the sake of others."""
+        """Attempt until the unit is not killed for others."""
         while True:
             overseer, ended = self._within(needed, most)
             if ended is None or not overseer.gave_way:
                 return ended
             self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
+            # Always more than before: an equal reservation could be admitted beside the same units
+            # again.
             needed, most = max(needed + 1, int(overseer.used * _REGROWTH)), 1
 
     def _within(self, needed: int, most: int) -> tuple[MemoryGovernor, CompilerResult | None]:
-        """One attempt, with room for `needed` MiB in each of at most `most` threads."""
+        """Attempt once, with room for `needed` MiB in each of at most `most` threads."""
         ledger = MemoryReservations(
             self._settings.ledger, self._settings.memory, self._settings.jobs
         )
@@ -292,6 +297,7 @@ class CompileAttempts:
             return overseer, None
         self._record |= {"weight": needed, "waited": waited}
         try:
+            # The headers are looked up after the waiting, which may have taken minutes.
             headers = self._begin()
             ended = self._with_headers(headers, ledger.threads, overseer) if headers else None
             argv = self._command.argv if self._settings.tool else self._command.plain
@@ -305,6 +311,7 @@ class CompileAttempts:
             return ledger.take(needed, self._settings.is_over, most)
         except (OSError, ValueError) as error:
             self._warn(_RESERVATIONS_WARNING.format(error))
+            # A ledger that cannot be used fails no build: the unit runs without a reservation.
             ledger.threads = 1
             return 0.0
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 COMPILED, LIST = "pre.h.gch", "list.h"
-"""In a folder of the cache: the precompiled headers, and their names."""
+"""Files in an entry's folder: the precompiled headers, and their names."""
 _TORCH = ("torch/", "ATen/", "c10/")
 _OF_TOOLKIT = "/cuda/"
-"""In the folders of Torch's headers that include some of a toolkit."""
+"""Name of folders with headers of Torch that include some of a toolkit."""
 
 _INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
 _ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _SETTLED = 2_000_000_000
-"""Nanoseconds after which a file's time tells a later change apart."""
+"""Nanoseconds after which a file's time changes with any further change."""
 _HASH_COLUMNS = 6
 """The status, the hash, the name."""
 
@@ -73,13 +73,13 @@ class FileHashes:
         return self._known[path]
 
     def know(self, later: FileHashes, paths: list[str]) -> None:
-        """Take over what another one says of those paths that were not asked for yet."""
+        """Take over another's identities of paths that were not asked for yet."""
         for path in paths:
             if path not in self._known:
                 self._known[path] = later.identity(path)
 
     def save(self) -> None:
-        """Keep what was learned."""
+        """Store new hashes in the cache."""
         for folder in self._changed:
             lines = [
                 "\t".join((*stamp, known, name))
@@ -109,6 +109,7 @@ class FileHashes:
         if entry is not None and entry[0] == _stamp(now):
             return (*now[:4], entry[1])
         identity = identify(path)
+        # A younger file could change again without another time, so its hash is not kept.
         if identity is not None and max(identity[1:3]) < self._now - _SETTLED:
             memory[name] = (_stamp(identity), identity[4])
             self._changed.add(folder)
@@ -171,12 +172,12 @@ INPUTS_SUFFIX = ".inputs"
 _INPUTS_FORMAT = "kbuild-inputs 1"
 _ABSENT = "-"
 _FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
-"""Where a header is: in the first searched folder that has its relative path, in a later one (it
+"""Place of a header: in the first searched folder that has its relative path, in a later one (it
 was found beside its includer), or in none (the compiler's own)."""
 
 
 class HeaderSearch:
-    """Where a command's headers are found, at one moment."""
+    """Search for a command's headers in its folders, at one moment."""
 
     def __init__(self, folders: list[str]) -> None:
         self._folders = folders
@@ -186,11 +187,11 @@ class HeaderSearch:
 
     @property
     def absent(self) -> list[str]:
-        """Where a header of that name would have been found instead."""
+        """Paths that the search tried in vain: a file there would be found instead."""
         return [path for path, exists in self._exists.items() if not exists]
 
     def find(self, path: str) -> tuple[str, str]:
-        """Where a search meets the header, and the path that is relative to its folder.
+        """Place of a header in the search, and its path relative to its folder.
 
         The same in two builds: what was included by that relative path is this header in both.
         """
@@ -212,7 +213,7 @@ class HeaderSearch:
 
 
 class UnitInputs:
-    """The files of one unit, as they are from now on."""
+    """The files of one unit, from this moment on."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class UnitInputs:
         environ: Mapping[str, str],
         files: FileHashes | None = None,
     ) -> None:
-        """Nothing of an earlier moment is used: create one before each look-up and each start.
+        """Start from nothing that was known before: create one before each look-up and each start.
 
         `files` are identities that several units share, which look at one moment.
         """
@@ -230,7 +231,7 @@ class UnitInputs:
         self._root = settings.root
         self._command = command
         self.files = FileHashes(self._cache) if files is None else files
-        """Their identities."""
+        """Identities of the files."""
         self.search = HeaderSearch(command.folders)
         self.programs = compiler_programs(command, environ)
         """The compilers."""
@@ -239,7 +240,7 @@ class UnitInputs:
         self._folders: dict[str, bool] = {}
 
     def expect(self, paths: Iterable[str]) -> None:
-        """Identify what the compiler is going to read, as far as that is known."""
+        """Identify the files that the compiler is expected to read."""
         for path in (*self._always, *paths):
             self.files.identity(path)
             self._expected[path] = self.search.find(path)
@@ -261,6 +262,7 @@ class UnitInputs:
         since, now = file_clock(), FileHashes(self._cache)
         search = HeaderSearch(self._command.folders)
         read = list(paths)
+        # Without a depfile (the compiler failed), the expected inputs are compared.
         for path in dict.fromkeys((*self._always, *(read or self._expected))):
             if path not in self._expected:
                 is_changed = self._is_new(path, now, search)
@@ -279,6 +281,7 @@ class UnitInputs:
         """Write beside the object `target` what it was made from."""
         read = {path: self.files.identity(path) for path in (*self._always, *paths)}
         rows = [_inputs_row(path, storable_state(then, self._since)) for path, then in read.items()]
+        # A header that appears at one of these paths makes the object stale.
         rows += [_inputs_row(path, None) for path in self.search.absent]
         text = "\n".join((_INPUTS_FORMAT, _inputs_row(target, identify(target)), *rows))
         replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))
@@ -295,7 +298,7 @@ class UnitInputs:
         return self._is_below_new(path)
 
     def _is_below_new(self, path: str) -> bool:
-        """True when the path leads through a young link or renamed folder of the project.
+        """True if the path leads through a recently changed link or renamed folder of the project.
 
         An entry that comes or goes sets both times of a folder; its own new name only one.
         """
@@ -339,7 +342,7 @@ def recorded_rows(target: str) -> list[str]:
 
 
 def parse_inputs_row(row: str) -> tuple[str, FileState]:
-    """Path, and what it was; None for what was not there.
+    """Path and state of an input; None as the state of an absent file.
 
     Raises:
         ValueError: it is no row of a record.

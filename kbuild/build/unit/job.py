@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
-"""How often a unit is compiled whose inputs change meanwhile."""
+"""Number of compilations of a unit whose inputs change meanwhile."""
 
 
 class UnitCompilation:
-    """One unit's way through the launcher."""
+    """The compilation of one unit: cache, lock, compiler, log."""
 
     def __init__(self, settings: LauncherSettings, language: str, argv: list[str]) -> None:
         self._settings = settings
@@ -36,18 +36,19 @@ class UnitCompilation:
         self._is_compilation = bool(self._command.source and self._command.object)
         self._object = self._command.absolute(self._command.object)
         self._expected: list[str] = []
-        """What the compiler is going to read, as far as an earlier compilation tells."""
+        """Files that the compiler is expected to read, known from an earlier compilation."""
         self._began = time.time()
         self._unit: UnitCache | None = None
         self._record: dict[str, LogValue] = {}
         report_trouble_to(self._warn)
 
     def run(self) -> int:
-        """The exit status that the build system is to see."""
+        """Return the exit status for the build system."""
         diagnostics = self._from_cache()
         if diagnostics is not None:
             return self._deliver(diagnostics)
         unit = self._unit
+        # Variants and other builds may want the same object: one process compiles it, others wait.
         lock = unit.lock() if unit and not unit.refusal else None
         try:
             diagnostics = self._wait_for_peer(lock) if lock is not None else None
@@ -57,7 +58,7 @@ class UnitCompilation:
                 lock.release()
 
     def _wait_for_peer(self, lock: EntryLock) -> bytes | None:
-        """Deliver what another process has compiled meanwhile; None when this one is to compile."""
+        """Wait for another process that compiles the same object; None if this one must compile."""
         try:
             if lock.try_acquire():
                 return None
@@ -65,6 +66,7 @@ class UnitCompilation:
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
+        # None if the other process failed: this one compiles then.
         return self._from_cache()
 
     def _deliver(self, diagnostics: bytes) -> int:
@@ -74,7 +76,7 @@ class UnitCompilation:
         return 0
 
     def _compile(self) -> int:
-        """Compile; once more where an input changed meanwhile, which leaves open what was read."""
+        """Compile; once more if an input changed meanwhile: either state may have been read."""
         if self._is_compilation:
             self._expected = self._expected_inputs()
         for is_last in (False, True):
@@ -116,7 +118,7 @@ class UnitCompilation:
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
     def _prepare(self) -> PrecompiledHeaders | None:
-        """Identify what the compiler is about to read; nothing that was known before counts.
+        """Identify the files that the compiler is about to read, from scratch.
 
         The precompiled headers; None where the unit is compiled as usual.
         """

@@ -48,9 +48,9 @@ _ASKED = "asked"
 """First word of a row for a header whose presence the files ask for, `__has_include`."""
 _HAS_INCLUDE = re.compile(rb'__has_include(?:_next)?\s*\(\s*[<"]([^>"\s]+)[>"]')
 _GNU_MARK = "-fno-canonical-system-headers"
-"""Generated projects give it to GCC alone."""
+"""Option that generated projects give to GCC alone."""
 _MAGIC = b"gpch"
-"""What GCC's files begin with."""
+"""First bytes of GCC's precompiled headers."""
 _TOOLKIT = "cuda_runtime.h"
 """A header of a toolkit."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
@@ -60,11 +60,11 @@ _REFUSED = re.compile(
     r"-(g(?!0$).*|include.*|imacros.*|x.*|flto.*|fsanitize.*|fprofile.*|fpch.*|fdump.*|fmodules.*"
     r"|nostdinc.*|Wsystem-headers|Winvalid-pch|pg|E|S)"
 )
-"""With these, objects could differ, or GCC takes no such file."""
+"""Options with which objects could differ, or for which GCC takes no precompiled header."""
 _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
-"""What GCC says of a file that it does not accept."""
+"""Texts by which GCC rejects a precompiled header."""
 _OF_SIGNALS = 128
-"""Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
+"""First exit status of compilers killed by a signal, which says nothing about the headers."""
 _ICE = b"internal compiler error"
 _TROUBLE = (
     *(
@@ -76,18 +76,18 @@ _TROUBLE = (
     ),
     b"out of memory", b"virtual memory exhausted", b"Bus error",
 )  # fmt: skip
-"""What GCC says when the disk or the machine is the reason."""
+"""Texts of GCC when the disk or the machine is the reason of a failure."""
 _ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
 WHOLE, PART = 3, 1
-"""Thirds of a compilation: one without any such file, and one with that of fewer headers."""
+"""Weights of a compilation in thirds: without any file, and with one for fewer headers."""
 _DUE = 2 * WHOLE
 """Making a file takes about two compilations, and it saves 0.6 of each one after that."""
 
 
 class HeaderEntry:
-    """The file for one list of headers and one set of options, in the cache or not."""
+    """The precompiled file of one list of headers with one set of options, cached or not."""
 
     def __init__(
         self, cache: str, key: str, compiler: str, options: list[str], names: list[str]
@@ -110,7 +110,7 @@ class HeaderEntry:
         return [line.split("\t") for line in os.fsdecode(parts[0]).split("\n")]
 
     def is_due(self) -> bool:
-        """True when it would pay by now, and is not there."""
+        """True if making the file would pay by now, and it is not there."""
         parts = self._cache.get(self._key)
         if parts is not None:
             if parts[0] != _REJECTED or time.time() - int(parts[1]) < _RETRY:
@@ -127,15 +127,15 @@ class HeaderEntry:
         return self._requests.get_parsed(self._key, lambda parts: int(parts[0])) or 0
 
     def forget(self) -> None:
-        """Count from nothing again."""
+        """Reset the count of requests."""
         self._requests.remove(self._key)
 
     def discard(self) -> None:
-        """Remove it: its headers have changed."""
+        """Remove the file, whose headers have changed."""
         self._cache.remove(self._key)
 
     def reject(self) -> None:
-        """Make sure that it is not tried again, unless another process has removed it."""
+        """Mark the file as rejected, unless another process has removed it."""
         if os.path.exists(f"{self.folder}/{COMPILED}"):
             self._cache.put(self._key, *_rejection())
             os.unlink(f"{self.folder}/{COMPILED}")
@@ -146,12 +146,13 @@ class HeaderEntry:
         environ: Mapping[str, str],
         run: RunCompiler,
     ) -> CompilerResult | None:
-        """Have GCC make it, unless another process does; headers that change meanwhile are refused.
+        """Let GCC make the file, unless another process does; refuse headers that change meanwhile.
 
         What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
         lock, fresh = self._cache.lock(self._key), ""
         try:
+            # Another process may have made it since `is_due` was asked.
             if not lock.try_acquire() or self._cache.get(self._key) is not None:
                 return None
             fresh = draft_path(self.folder)
@@ -280,6 +281,7 @@ class PrecompiledHeaders:
 
     def _compiled_with(self, entry: HeaderEntry, run: RunCompiler) -> CompilerResult | None:
         command = self._command
+        # Without `-fpch-deps`, the depfile would lack the headers inside of the precompiled one.
         begin = ["-include", entry.header, "-fpch-deps", "-Winvalid-pch"]
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:

@@ -81,6 +81,7 @@ def _called(op: Any, limit_s: float) -> dict[str, Any]:
     """The results of the op on the CPU; their bytes where they are the same twice."""
     answer = _tried(op, limit_s)
     if "shapes" in answer:
+        # Results that differ between two calls say nothing beside another version.
         again = _tried(op, limit_s)
         if answer.pop("digest") == (digest := again.get("digest")):
             answer["digest"] = digest

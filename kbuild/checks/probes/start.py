@@ -54,7 +54,7 @@ def secret() -> bytes:
 
 
 def write(descriptor: int, data: bytes) -> None:
-    """All of it."""
+    """Write all of the data."""
     while data:
         data = data[os.write(descriptor, data) :]
 

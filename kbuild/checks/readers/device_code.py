@@ -75,6 +75,7 @@ def _raw_codes(data: mmap, start: int, stop: int) -> Iterator[tuple[int, bytes]]
         if data[at : at + 4] == _ELF:
             end = _end_of_elf(data, at, stop)
             code = data[at:end]
+        # Neither ELF nor compressed: PTX, a text that ends with NUL.
         elif data[at] & _NO_BLOCK == _NO_BLOCK:
             end = _end_of_text(data, at)
             code = data[at:end]
@@ -105,7 +106,7 @@ def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
 
 
 def _end_of_elf(data: mmap, at: int, stop: int) -> int:
-    """The end of the headers and of the content of all sections."""
+    """Offset of the end of an ELF image: of its headers, and of all sections."""
     try:
         _, _, segments, offset, _, *sizes, size, count = _HEADER.unpack_from(data, at)
         ends = [segments + sizes[0] * sizes[1], offset + size * count]

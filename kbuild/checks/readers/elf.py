@@ -159,6 +159,7 @@ def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
 
 def _dynamic_tags(elf: Any) -> Iterator[Any]:
     segments = list(elf.iter_segments("PT_DYNAMIC"))
+    # The loader reads one of them, and the file does not tell which: nothing could be proven.
     if len(segments) > 1:
         raise UnreadableBinaryError("it has more than one dynamic section")
     for segment in segments:
@@ -199,6 +200,7 @@ def _check_dynamic_tables(tables: ElfTables, tags: list[Any]) -> None:
     """The sections that are read must be the tables that the dynamic linker is pointed to."""
     for tag_name, kind in _TABLES:
         pointed = {tag.entry.d_val for tag in tags if tag.entry.d_tag == tag_name}
+        # Section headers play no part in loading, so a tool may have removed or changed them.
         if not pointed <= {section["sh_addr"] for section in tables.of_kind(kind)}:
             raise UnreadableBinaryError(
                 f"its section headers are gone or do not agree with {tag_name}, "

@@ -158,10 +158,10 @@ def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterato
         raise DeviceCodeError(f"the compressed bundle at offset {at:#x} holds no offload bundle")
     entries = _entries(head, at)
     stored = packed.end - at
-    whole = packed.unpacked or _bundle_size(entries)
+    unpacked = packed.unpacked or _bundle_size(entries)
     for entry in entries:
         if not entry.target.startswith("host"):
-            yield _image(entry, stored * entry.size // whole, at, packed.method)
+            yield _image(entry, stored * entry.size // unpacked, at, packed.method)
 
 
 def _image(entry: _BundleEntry, size: int, at: int, compression: str) -> DeviceImage:

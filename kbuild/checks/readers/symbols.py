@@ -227,7 +227,7 @@ def _places(data: bytes, part: bytes) -> Iterator[int]:
 
 
 def _whole_entries(data: bytes, entry: int) -> bytes:
-    """Without a broken entry at the end."""
+    """The data without an incomplete entry at the end."""
     return data[: len(data) - len(data) % entry]
 
 

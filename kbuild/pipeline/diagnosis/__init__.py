@@ -37,16 +37,16 @@ _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 
 @dataclass(frozen=True)
 class DiagnosisItem:
-    """One thing that is there or not."""
+    """A component of the machine, there or missing."""
 
     name: str
     state: ItemState
-    """`optional` when it is missing and most builds do without."""
+    """State of the component: `optional` if it is missing and most builds do not need it."""
     found: str
-    """Version and place; why it does not do when it is there and not good enough."""
+    """Version and place; the reason if it is there and not good enough."""
     needed_for: str
     mend: str = ""
-    """A command, when something is to be done."""
+    """Command that installs or repairs it, if that is needed."""
 
     def to_json(self) -> dict[str, Any]:
         """The item as a JSON object."""
@@ -129,7 +129,7 @@ class CompilerDiagnosis:
         return DiagnosisItem(_CXX_NAME, "ok", description, purpose)
 
     def _links(self, program: Path | None) -> DiagnosisItem:
-        """Without them builds work, and their results need a system as new as this one."""
+        """Check the link environment: without it, results need a system as new as this one."""
         if program is None:
             return self._no_links("", self.distribution.install("cxx"))
         needs = link_requirements(program, self.cache, self.runner)
@@ -285,7 +285,7 @@ def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
 
 
 def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
-    """Only Linux has it."""
+    """Check for bubblewrap, which only Linux has."""
     if sys.platform == "linux":
         purpose = "loading kernels in a sandbox: no network, no home"
         install = distribution.install("bubblewrap")
@@ -332,7 +332,7 @@ def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
 
 
 def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
-    """CUDA 12 has no compiler in wheels: toolkits that are installed, else those of plug-ins."""
+    """Check for CUDA 12, whose compiler is in no wheel: toolkits here, then those of plug-ins."""
     from kbuild.backends.cuda import Cuda
     from kbuild.project.matrix import matrix_entries
     from kbuild.system.store import open_store

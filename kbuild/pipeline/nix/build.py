@@ -39,12 +39,12 @@ from kbuild.system.workspace import Workspace
 _KBUILD_ERROR = re.compile(r"error: (?P<message>.+)")
 _HINT = "  hint: "
 _SHOWN = 14
-"""Lines that are shown of what kbuild says in the sandbox."""
+"""Number of lines shown of kbuild's messages in the sandbox."""
 
 
 @dataclass
 class BuilderOutput:
-    """Looks for what a kbuild in the sandbox says about its failure; keeps little else."""
+    """Finds the error message of a kbuild in the sandbox; keeps little else."""
 
     message: str = ""
     hint: str = ""
@@ -54,7 +54,7 @@ class BuilderOutput:
     _is_open: bool = False
 
     def take(self, line: str) -> None:
-        """One more line."""
+        """Take one more line."""
         line = strip_colors(line)
         self.others.take(line)
         match = _KBUILD_ERROR.match(line)
@@ -70,7 +70,7 @@ class BuilderOutput:
 
 @dataclass
 class DerivationBuild:
-    """One derivation that is being built, or was."""
+    """The build of a derivation, running or ended."""
 
     derivation: str
     machine: str = ""
@@ -93,19 +93,19 @@ class DerivationBuild:
         self._file = self.log.open("w", encoding="utf-8", errors="replace", buffering=1)
 
     def take(self, line: str) -> None:
-        """One more line of its builder."""
+        """Take one more line of its builder's output."""
         self.ended = None
         self.report.take(line)
         if self._file is not None:
             self._file.write(f"{line}\n")
 
     def end(self, now: float) -> None:
-        """It is over, as far as can be seen; the first time counts."""
+        """Note that the build seems to have ended; the first call since its last line counts."""
         if self.ended is None:
             self.ended = now
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the log: no more lines come."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -130,7 +130,7 @@ _REMOTE_FAILURE = re.compile(
     r"build of '[^']+' on '(?P<machine>[^']+)' failed: (?:error:)?\s*(?P<why>.+)"
 )
 _DEPENDENCY_FAILURE = re.compile(r"dependenc(?:y|ies) (?:of|failed)|^(?:error: *)?build of ")
-"""Messages about what failed because something else did."""
+"""Messages about a failure that another failure caused."""
 _PROGRESS_FIELDS = 4
 _PROGRESS_LINE = re.compile(r"\S+: (?P<count>\d+(?:/\d+)?) after \d+ s, (?P<what>.*)")
 """A line of progress of a kbuild in the sandbox; see `kbuild.system.progress.LogProgress`."""
@@ -138,7 +138,7 @@ _PROGRESS_LINE = re.compile(r"\S+: (?P<count>\d+(?:/\d+)?) after \d+ s, (?P<what
 
 @dataclass
 class NixBuildMonitor:
-    """Listens to one run of Nix."""
+    """Reads the log of one run of Nix."""
 
     labels: Callable[[str], str]
     """The user's name for a derivation: a variant, or its own name."""
@@ -159,12 +159,12 @@ class NixBuildMonitor:
     _counts: tuple[int, int] = (0, 0)
     _label: str = ""
     _shown: set[str] = field(default_factory=set)
-    """Variants that are known to be built: several derivations may be for one."""
+    """Variants whose build was reported: several derivations may belong to one variant."""
     _all: int = 0
-    """The activity of all builds together."""
+    """Number of the activity of all builds together."""
 
     def listen(self, line: str) -> None:
-        """One line of Nix's output."""
+        """Take one line of Nix's output."""
         event = read_event(line)
         if event is None:
             self._read_plain_line(line)
@@ -172,6 +172,8 @@ class NixBuildMonitor:
             self._start(event)
         elif event.action == "stop":
             build = self._running.pop(event.id, None)
+            # Two activities may be about one build, on this machine and on the builder: the last
+            # one ends it.
             if build is not None and build not in self._running.values():
                 build.end(self.clock())
                 build.close()
@@ -181,7 +183,7 @@ class NixBuildMonitor:
             self._failed(event)
 
     def close(self) -> None:
-        """Nix has ended."""
+        """Close all builds: Nix has ended."""
         for build in self.builds.values():
             build.end(self.clock())
             build.close()
@@ -244,7 +246,7 @@ class NixBuildMonitor:
             self._tell(f"{label}: {step['what']} ({step['count']})")
 
     def _count(self, event: NixEvent) -> None:
-        """Fields: how many are done, expected, running, and failed."""
+        """Read the progress: numbers of done, expected, running and failed builds."""
         done, total, _, failed = (int(count) for count in event.fields)
         over, before = done + failed, self._counts[0]
         self._counts = (over, max(total, over))
@@ -286,7 +288,7 @@ class NixBuildResult:
     """The outcome for the derivations that were wanted."""
 
     failed: Mapping[str, KbuildError] = field(default_factory=dict)
-    """Name -> error of those that are not there."""
+    """Name -> error of a derivation that was not built."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Name -> how long its own builder ran, of those that were built rather than fetched."""
 
@@ -383,7 +385,7 @@ class NixBuildCommand:
         return NixBuildResult(failed, self._seconds(watch))
 
     def _why(self, name: str, errors: Mapping[str, BuildError], log: Path) -> BuildError:
-        """A variant's own failure, else that of one of those that it may need."""
+        """The error of a variant: its own, else that of a derivation that it may need."""
         others = [error for file, error in errors.items() if self._label(file) not in self.wanted]
         for file, error in errors.items():
             if self._label(file) == name:

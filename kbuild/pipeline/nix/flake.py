@@ -78,7 +78,7 @@ def read_event(line: str) -> NixEvent | None:
 
 
 def strip_colors(text: str) -> str:
-    """Without colours."""
+    """Text without colours."""
     return _ANSI_COLOR.sub("", text)
 
 
@@ -117,8 +117,8 @@ def evaluation_error(output: str, root: Path) -> KbuildError:
     """The error for an evaluation that failed.
 
     Returns:
-        A `ConfigError` with file and line when the fault is in the project, else an
-        `EvaluationError`.
+        A `ConfigError` with file and line when the fault is in the project, else a
+        `FlakeEvaluationError`.
     """
     errors = [event for event in _events(output) if event.level == 0 and event.action == "msg"]
     event = next((event for event in errors if event.raw), None) or _unstructured(output)
@@ -152,7 +152,7 @@ def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeE
 
 
 def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
-    """Nix reads a repository as git knows it: what nobody added is not there."""
+    """Error for a file that git does not track: Nix does not see it."""
     match = _UNTRACKED.search(event.text)
     path = (match["path"] or match["stored"]) if match else ""
     file = next((candidate for candidate in _below(path, root) if _exists(root / candidate)), None)
@@ -170,7 +170,7 @@ def _events(output: str) -> Iterator[NixEvent]:
 
 
 def _unstructured(output: str) -> NixEvent:
-    """Errors of the command line come as plain text."""
+    """An event from plain text: errors of Nix's command line have no structure."""
     lines = [line for line in strip_colors(output).splitlines() if not line.startswith("@nix ")]
     text = "\n".join(line.removeprefix("error: ") for line in lines[-_SHOWN:])
     return NixEvent("msg", text=text, raw=text)
@@ -185,7 +185,7 @@ def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
 
 
 def _in_project(file: str, root: Path) -> str | None:
-    """The path as the user would type it; None for a file of somebody else."""
+    """The path as the user would type it; None for a file outside of the project."""
     stored = _STORED.sub("", file)
     if stored != file:
         return next((path for path in _below(stored, root) if _is_same(root / path, file)), None)
@@ -256,19 +256,19 @@ in
 
 @dataclass(frozen=True)
 class Derivation:
-    """Something that Nix can make."""
+    """A derivation: something that Nix can build."""
 
     file: str
-    """Its `.drv` file in the store."""
+    """Path of its `.drv` file in the store."""
     output: str
-    """The path that it makes, there or not."""
+    """Path of the output in the store, built or not."""
     compiled: str = ""
     """The `.drv` file of what it is made from, where making it is only the last touch."""
 
 
 @dataclass(frozen=True)
 class FlakeVariants:
-    """The derivations and refusals of a flake for some variants."""
+    """The derivations that a flake offers for some variants, and its refusals."""
 
     variants: Mapping[str, Derivation] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)

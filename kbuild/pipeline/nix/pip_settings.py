@@ -36,20 +36,20 @@ _LINK = re.compile(r"""<a\b[^>]*\bhref\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 _PAGES = 2000
 """Pages of an index on this machine that are read for the folders of its files."""
 _FOLDERS = 16
-"""More folders of files than these are lent as the one that they are in."""
+"""Number of folders of files above which their common parent is lent instead."""
 _UNSUPPORTED_CHARACTERS = re.compile(r"[\s=?]")
 """Characters that a path in `sandbox-paths` cannot have."""
 _READ = 0o005
-"""Other users may read a folder and look for files in it."""
+"""Permission of other users to read a folder and to enter it."""
 _PLAIN = re.compile(r"[\w.~@%+/:-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class SandboxPipSettings:
-    """Settings of a Nix that builds."""
+    """Settings with which Nix builds: environment and lent folders."""
 
     environment: Mapping[str, str]
-    """All of it: this process's, with pip's variables replaced."""
+    """The whole environment: this process's, with pip's variables replaced."""
     places: tuple[str, ...]
     """Folders for `sandbox-paths`, of which none lies in another."""
     unreadable: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class SandboxPipSettings:
 
 @contextmanager
 def sandbox_pip_settings(nix: Nix, runner: Runner) -> Iterator[SandboxPipSettings]:
-    """See `lend`; the copies are gone afterwards.
+    """See `write_pip_settings`; the copies are removed afterwards.
 
     A daemon has an environment of its own and lets few lend anything: it is given nothing.
     """
@@ -74,6 +74,7 @@ def sandbox_pip_settings(nix: Nix, runner: Runner) -> Iterator[SandboxPipSetting
 
     settings = pip_settings(runner, os.environ)
     base = temporary_base()
+    # Nix cannot lend a folder whose path has such characters.
     place = "/tmp" if _UNSUPPORTED_CHARACTERS.search(base) else base  # noqa: S108 - the folder is private
     with temporary_folder("lent", place) as folder:
         yield write_pip_settings(settings, folder, os.environ, nix.sandbox.group)
@@ -163,7 +164,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _open_for(group: str, folder: Path) -> None:
-    """Builders reach the files; other users of this machine do not get past the folder."""
+    """Let builders read the files; other users cannot enter the folder."""
     for base, _, files in os.walk(folder / "pip"):
         Path(base).chmod(0o755)
         for name in files:
@@ -172,6 +173,7 @@ def _open_for(group: str, folder: Path) -> None:
     if group:
         with suppress(OSError, LookupError):  # not root: then builders are this user
             shutil.chown(folder, group=group)
+            # The group may pass through, and list nothing.
             folder.chmod(0o710)
 
 

@@ -30,14 +30,15 @@ class NixSandbox:
     """The state of the sandbox, and what its strength rests on."""
 
     state: SandboxState
-    """`relaxed` lets derivations out that ask for it; `unsure` when Nix may have gone without."""
+    """State of the sandbox: `relaxed` lets derivations out that ask for it; `unsure` if Nix may
+    have built without one."""
     has_users: bool = True
     """True when builds run as users of their own; otherwise root builds, and could write to folders
     of the machine that the sandbox shows."""
     has_namespaces: bool = True
-    """True when this user may make user namespaces."""
+    """True if this user may create user namespaces."""
     group: str = ""
-    """Builds run as its members; empty when they run as whoever starts them."""
+    """Group whose members builds run as; empty if they run as the user who starts them."""
 
     @property
     def warning(self) -> str:
@@ -86,13 +87,13 @@ INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds wit
 
 @dataclass(frozen=True)
 class Nix:
-    """A Nix that works here."""
+    """The installed Nix, which works on this machine."""
 
     program: str
     version: Version
     sandbox: NixSandbox
     is_own_store: bool = True
-    """True when this process's Nix builds by itself, and no daemon with settings of its own."""
+    """True if this process's Nix builds itself, without a daemon that has its own settings."""
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         """A command line of the new interface, which need not be switched on."""

@@ -73,7 +73,7 @@ def copy_variant(space: Workspace, output: str, target: Path, sandbox: str) -> N
 
 
 def _make_writable(folder: Path, sandbox: str) -> None:
-    """The store's files are read-only and from 1970."""
+    """Make the copied files writable and new: the store's are read-only and from 1970."""
     normalize_modes(folder)
     for path in folder.rglob("*"):
         os.utime(path)

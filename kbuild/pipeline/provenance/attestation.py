@@ -79,7 +79,7 @@ def _installed_from(package: Path) -> GitState | None:
 
 @dataclass(frozen=True)
 class Attestation:
-    """One build, as the process that made it knows it."""
+    """The provenance of one build, from the process that made it."""
 
     plan: VariantPlan
     """Plan with its toolchain."""
@@ -109,7 +109,7 @@ class Attestation:
         return statement, bom
 
     def facts(self, cache: Path, runner: Runner) -> ProvenanceFacts:
-        """Everything that is said, looked up now; see `write`."""
+        """Collect all facts of the statement now; see `write`."""
         repository = Repository(self.project, runner)
         # From the variant itself, so that the two cannot disagree.
         provenance = read_metadata(self.variant).provenance or Provenance(Builder(""))
@@ -173,7 +173,7 @@ def source_date_epoch(environ: Mapping[str, str]) -> int | None:
 
 
 def _document_time(repository: Repository, provenance: Provenance) -> int | None:
-    """SOURCE_DATE_EPOCH, else when the commit was made."""
+    """SOURCE_DATE_EPOCH, else the time of the commit."""
     epoch = source_date_epoch(os.environ)
     if epoch is not None or provenance.kernel is None:
         return epoch

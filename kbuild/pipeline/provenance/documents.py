@@ -31,7 +31,7 @@ class Material:
     """The thing that the digest covers: `the wheel`, `the program and those that it starts`."""
     enters: Enters
     purl: str = ""
-    """Package URL; empty where no ecosystem has the thing."""
+    """Package URL; empty if no ecosystem has the thing."""
     licence: str = ""
     """SPDX expression as its publisher declares it; empty where nobody here knows."""
 
@@ -52,7 +52,7 @@ _OMITTED_PLAN_KEYS = ("toolchain", "notes", "commit", "dirty", "format")
 
 @dataclass(frozen=True)
 class ProvenanceFacts:
-    """Everything that a statement and an SBOM say."""
+    """Facts of a statement and an SBOM."""
 
     plan: VariantPlan
     provenance: Provenance
@@ -137,7 +137,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
 
 
 def _source_dependency(kernel: GitState | None, facts: ProvenanceFacts) -> Iterator[dict[str, Any]]:
-    """The commit; where the source differs from it, the inputs' digests are what counts."""
+    """The commit as a dependency; if the source differs, the digests of the inputs identify it."""
     if kernel is None:
         return
     address = facts.plan.kernel.source

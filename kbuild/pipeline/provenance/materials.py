@@ -35,7 +35,7 @@ _LIBRARY_HEADERS = re.compile(r"/c\+\+(/|$)")
 
 @dataclass(frozen=True)
 class ProgramInspector:
-    """Looks at programs, and remembers what it saw while they stay as they are."""
+    """Inspects programs, and remembers the result while they are unchanged."""
 
     runner: Runner
     cache: FactCache
@@ -117,11 +117,11 @@ def _nvcc_programs(path: Path) -> Iterator[Path]:
 
 def _contents_digest(files: Iterable[Path]) -> str:
     """SHA-256 over the contents, in the order of the files' names."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for file in sorted(files, key=lambda file: file.name):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
-        whole.update(f"{file.name}\0{content}\n".encode())
-    return whole.hexdigest()
+        hasher.update(f"{file.name}\0{content}\n".encode())
+    return hasher.hexdigest()
 
 
 _INCLUDE_VARIABLE = re.compile(r"KBUILD_(\w+)_INCLUDE_DIRS?")

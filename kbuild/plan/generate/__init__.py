@@ -1,1 +1,1 @@
-"""From plans to the files of a CMake project, as a `FileSet`: the same plans, the same bytes."""
+"""The files of a CMake project as a `FileSet`: the same plans give the same bytes."""

@@ -1,4 +1,4 @@
-"""From a plan to the value of its `metadata.json`."""
+"""The value of a plan's `metadata.json`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def metadata_text(plan: VariantPlan) -> str:
 
 
 def _toolchain(plan: VariantPlan) -> UsedToolchain | None:
-    """What compiled it. A folder of headers is known by its content: its place is nobody's."""
+    """The toolchain that compiled the plan; paths of header folders are left out."""
     used = plan.toolchain
     if used is None or not plan.is_compiled:
         return None

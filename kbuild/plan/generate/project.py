@@ -65,7 +65,7 @@ def _ops(plan: VariantPlan, names: Mapping[str, str]) -> str:
 
 
 def _device_names(plan: VariantPlan) -> Mapping[str, str]:
-    """What other frameworks call the backend's devices, where `_ops.py` binds to any of them."""
+    """Names of the backend's device in other frameworks, if the package's `_ops.py` needs them."""
     if not FRAMEWORKS.get(plan.framework).names_devices:
         return {}
     backend = BACKENDS.get(plan.backend)
@@ -90,7 +90,7 @@ def _extended_languages(plan: VariantPlan) -> tuple[str, ...]:
 
 
 def _language_files(plan: VariantPlan, language: str) -> tuple[Path, ...]:
-    """What a CMake language needs in a project; a plug-in brings its own in `data/cmake/`."""
+    """CMake files of a language in generated projects; a plug-in has its own in `data/cmake/`."""
     data = BACKENDS.get(plan.backend).data
     folders = [rendering.template_root() / LANGUAGES, *([data / "cmake"] if data else [])]
     return tuple(path for folder in folders for path in sorted(folder.glob(f"{language}.*")))
@@ -158,7 +158,7 @@ def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
 
 
 def _requirements(plans: Sequence[VariantPlan]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """What every backend needs, and what each needs beyond that."""
+    """Python requirements of all backends, and the additional ones of each."""
     by_backend = {
         plan.backend: set(map(distribution_of, plan.kernel.python_depends)) for plan in plans
     }
@@ -259,14 +259,14 @@ def generate_project(
 
 
 def _relative(root: Path | None, target: Path | None) -> str:
-    """The way from the target folder to the source tree; empty when they are one."""
+    """The relative path from the target folder to the source tree; empty if they are one."""
     if root is None or target is None or root == target:
         return ""
     return PurePosixPath(os.path.relpath(root, target)).as_posix()
 
 
 def _python_ops(plan: VariantPlan) -> FileSet:
-    """For use of the source tree as it is: any backend's namespace will do."""
+    """`_ops.py` of the source tree, for use without a build: any backend's namespace will do."""
     package = f"{FRAMEWORKS.get(plan.framework).package_root}/{plan.kernel.python_name}"
     return FileSet({f"{package}/_ops.py": ops_text(plan)})
 
@@ -310,7 +310,7 @@ def _support_files(plan: VariantPlan) -> tuple[tuple[str, str], ...]:
 
 
 def _cmake_condition(plan: VariantPlan) -> Mapping[str, Any]:
-    """How CMake sees whether the variant fits a machine."""
+    """Values of the CMake condition under which the variant fits a machine."""
     variant, requires = plan.parsed_variant, plan.requires
     option = "TORCH" if requires.torch_exact else "TORCH_FLOOR"
     return {

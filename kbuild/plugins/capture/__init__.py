@@ -1,1 +1,1 @@
-"""From the recorded paths of a Python wrapper to sections of ops."""
+"""Ops derived from the recorded runs of an author's Python wrappers."""

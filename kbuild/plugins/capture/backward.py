@@ -22,7 +22,7 @@ class SplitRun:
     trace: Mapping[str, Any]
     parameters: tuple[str, ...]
     names: dict[str, str]
-    """Tensor of the forward pass -> the result that keeps it for the backward pass, in all runs."""
+    """Key of a tensor of the forward pass, see `_keys` -> the result that saves it, in all runs."""
 
     def __post_init__(self) -> None:
         trace, boundary = self.trace, self.trace["boundary"]
@@ -31,6 +31,7 @@ class SplitRun:
         self.rest = {key: trace[key][end:] for key, end in ends.items()}
         buffers = {b["name"]: b for b in self.forward["buffers"]}
         self.copies = {name for name, b in buffers.items() if b.get("aliases")}
+        # A copy of an argument is made anew by the backward op; only the original is saved.
         used = roots_of(self.rest["steps"]) | roots_of(trace["gradients"])
         # A copy of an argument is made anew; what it is a copy of is what is kept.
         for name in reversed(list(buffers)):
@@ -58,7 +59,7 @@ class SplitRun:
         return [*self.kept.values()]
 
     def questions(self, optional: Sequence[str], outs: Sequence[str]) -> list[tuple[str, bool]]:
-        """Whether results of the forward op, and their gradients, are not None."""
+        """`has(...)` questions of the backward op, each with True if the tensor is present."""
         if self.trace["raises"]:
             return []
         outputs = enumerate(self.trace["outputs"])
@@ -69,7 +70,8 @@ class SplitRun:
 
     def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
         """The function's results, then what is saved."""
-        # Also where this run's backward pass has no use for it: the forward op cannot know.
+        # Results that this run's backward pass does not use are saved as well: when the forward op
+        # runs, nobody knows which path the backward op will take.
         places = {self.names.get(key, ""): root for root, key in self.own.items()}
         outputs = list(self.trace["outputs"])
         for name in saved:
@@ -107,7 +109,7 @@ class SplitRun:
 
 
 def _keys(buffers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What tells a tensor of a run from others and is the same in all runs."""
+    """Buffer -> a key that is the same in all runs: line, sizes, strides, a running number."""
     counts: Counter[str] = Counter()
     keys = {}
     for buffer in buffers:
@@ -118,7 +120,7 @@ def _keys(buffers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
-    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    """True if a value covers a whole buffer; views of it are saved as results of their own."""
     return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
@@ -135,7 +137,7 @@ def backward_dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[st
 
 
 def _is_constant_name(name: str, paths: Sequence[Path]) -> bool:
-    """Whether a name is a constant of a kernel's own candidates."""
+    """True if a name is a constant that the kernel's own autotuning candidates set."""
     return any(name in step.get("autotune", ()) for path in paths for step in path.steps)
 
 
@@ -146,7 +148,7 @@ class BackwardOp:
     inputs: Sequence[CapturedArgument]
     """Arguments of the forward op."""
     shapes: Mapping[str, Sequence[str]]
-    """Of the forward op's results."""
+    """Shapes of the forward op's results."""
     maybe: Collection[str]
     """Results of the forward op that may be None."""
     place: str

@@ -156,7 +156,7 @@ def _value_names(wrapper: Mapping[str, Any]) -> list[str]:
 
 
 def _structure(wrapper: Mapping[str, Any], classes: Mapping[str, str]) -> str:
-    """What the function returns, of these names; empty where it is what the op returns."""
+    """The function's return expression; empty if the op returns exactly that already."""
     kinds = [kind for kind, *_ in _own_outputs(wrapper)]
     plain = ["{0}"] if len(kinds) == 1 else []
     plain += [f"({', '.join(f'{{{at}}}' for at in range(len(kinds)))})"] * (len(kinds) > 1)
@@ -249,7 +249,7 @@ def _inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
 
 
 def _own_outputs(wrapper: Mapping[str, Any]) -> Sequence[Sequence[str]]:
-    """What the function returns; behind it the forward op returns what is saved."""
+    """The function's own results; the forward op returns the saved tensors after them."""
     outputs: Sequence[Sequence[str]] = wrapper["forward"]["outputs"][: len(wrapper["outputs"])]
     return outputs
 
@@ -330,7 +330,7 @@ def _gradient(result: str) -> str:
 
 
 def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
-    """What an op does where Torch may record gradients: the `autograd.Function` where it does."""
+    """Source of the op's autograd kernel, which applies the `autograd.Function` where needed."""
     name, forward = wrapper["name"], wrapper["forward"]
     op = forward["name"] if returned is None else name
     arguments = ", ".join(forward["arguments"])
@@ -354,7 +354,7 @@ def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
 
 
 def _refusal(wrapper: Mapping[str, Any]) -> str:
-    """What an op does where Torch would record a gradient that was not captured."""
+    """Source of an autograd kernel that raises an error if an uncaptured gradient is recorded."""
     name, forward, refused = wrapper["name"], wrapper["forward"], wrapper["refused_gradients"]
     message = (
         f"{name} has a gradient of {', '.join(refused)} in the function that it was captured from, "
@@ -372,7 +372,7 @@ def _refusal(wrapper: Mapping[str, Any]) -> str:
 
 
 def _is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
-    """Whether Torch records gradients, in Python."""
+    """Python expression that is true if Torch records gradients of these arguments."""
     optional = re.findall(r"Tensor(?:\(\w!?\))?\? (\w+)", wrapper["schema"])
     tensors = (
         f"({name} is not None and {name}.requires_grad)"

@@ -107,7 +107,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 
 def _reading(project: Project) -> CaptureReading | None:
-    """What `capture` says in the project; None where no kernel has it."""
+    """The project's `capture` tables as its reader parsed them; None if no kernel has one."""
     from kbuild.plugins.capture.reader import KEY, CaptureReading
 
     reading = project.plugin_readings.get(KEY)

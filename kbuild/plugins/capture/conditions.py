@@ -15,7 +15,7 @@ FALSE: Condition = ("false",)
 _OPPOSITES = {" >= ": " < ", " > ": " <= ", " != ": " == "}
 _PART = re.compile(r"\w+|[^\w\s]")
 _MOST_PARTS = 250
-"""Of a requirement; an expression of `build.toml` has at most 300."""
+"""Tokens of a requirement; an expression of `build.toml` has at most 300."""
 _NEGATED = _OPPOSITES | {opposite: sign for sign, opposite in _OPPOSITES.items()}
 
 
@@ -85,7 +85,7 @@ class Tree:
         ]
 
     def formula(self, leaves: Collection[int], ignored: Collection[int]) -> Condition | None:
-        """As `condition`, not as text yet; None where it may be anything."""
+        """The condition of some leaves as a `Condition`; None if it may be anything."""
         if self.yes is None or self.no is None:
             if self.leaf in leaves:
                 return TRUE
@@ -150,7 +150,7 @@ _COMPARISON = re.compile(r"(?P<left>.+) (?P<sign><=|>=|<|>) (?P<number>-?\d+)")
 
 
 def _is_weaker(first: Condition, second: Condition, word: str) -> bool:
-    """Whether the first says nothing beside the second, both joined by a word."""
+    """True if the first comparison can be dropped where `word` joins it to the second."""
     if first[0] != "is" or second[0] != "is":
         return False
     bounds = [_COMPARISON.fullmatch(str(condition[1])) for condition in (first, second)]

@@ -28,7 +28,7 @@ _OPTIONS = (
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
 )  # fmt: skip
 _WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that change nothing with these values."""
+"""Options that have no effect with these values."""
 
 
 @dataclass
@@ -41,12 +41,12 @@ class ConstantWriter:
     """Paths that no call may take."""
     bounds: Mapping[str, tuple[int, int]]
     arguments: Sequence[str]
-    """Of the op; a candidate has no constant of such a name."""
+    """Names of the op's arguments; a candidate cannot set a constant with such a name."""
     tensors: Sequence[str]
     """Arguments of the op that are tensors."""
 
     def constants(self, step: Step) -> tuple[dict[str, Any], Any, dict[str, str]]:
-        """What is the same for all candidates, the candidates, and what becomes an argument.
+        """Split a launch's constants: the fixed ones, the candidates, those that become arguments.
 
         A constant with more values than images can be compiled for is an argument in its place.
         """
@@ -112,7 +112,7 @@ class ConstantWriter:
         return coded
 
     def _combinations(self, constants: Mapping[str, Any]) -> int:
-        """How many values the constants of a launch have together."""
+        """Number of combinations of values that the constants of a launch can have."""
         chosen = [
             value for value in constants.values() if isinstance(value, dict) and "choices" in value
         ]
@@ -171,15 +171,15 @@ class ConstantWriter:
         """The only value of a number on the paths of a step."""
         equal = f"{text} == "
         paths = [self.program.paths[leaf] for leaf in step.leaves]
-        found = {
+        equalities = {
             "".join(
                 question for question, yes in path.answers if yes and question.startswith(equal)
             )
             for path in paths
         }
-        if len(found) != 1 or found == {""}:
+        if len(equalities) != 1 or equalities == {""}:
             raise _TooManyValuesError
-        number = found.pop().removeprefix(equal)
+        number = equalities.pop().removeprefix(equal)
         if not is_number(number):
             raise _TooManyValuesError
         return float(number)
@@ -194,7 +194,7 @@ class ConstantWriter:
         return self._joined_by_path(groups, step)
 
     def _joined_by_path(self, groups: Mapping[str, set[int]], step: Step) -> str:
-        """One expression of several, each with the paths that it is for."""
+        """Combine expressions of different paths into one conditional expression."""
         others = set(self.program.outputs) - step.leaves | self.refused
         text = ""
         for expression, leaves in groups.items():
@@ -227,10 +227,10 @@ class ConstantWriter:
         names = sorted(names_of(text))
         spans = [self._span(name, conditions) for name in names]
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
-            found = self._powers(text)
-            if found is None:
+            powers = self._powers(text)
+            if powers is None:
                 raise _TooManyValuesError
-            return {"value": text, "choices": found}
+            return {"value": text, "choices": powers}
         decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
         for values in itertools.product(*spans):
             known = dict(zip(names, values, strict=True))
@@ -299,7 +299,7 @@ def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
 
 
 def _plain_choices(value: Any) -> int:
-    """How many values a constant has, if it need not be one: block sizes are powers of two."""
+    """Number of values of a constant that can become an argument; 0 for a block size."""
     choices = value.get("choices", ()) if isinstance(value, dict) else ()
     is_block = all(choice & (choice - 1) == 0 for choice in choices)
     return 0 if is_block else len(choices)

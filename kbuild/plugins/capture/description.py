@@ -1,4 +1,4 @@
-"""What `build.toml` says of a captured function, and the file that describes what was found."""
+"""The table that declares a captured function, and the file that describes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbuild.system.errors import ConfigError, Problem
 
 FORMAT = 1
 CAPTURED_FOLDER = "captured"
-"""Where a project keeps the files that `kbuild capture` writes."""
+"""Folder of the files that `kbuild capture` writes, in the project."""
 _TENSOR_KEYS = {"shape", "dtypes", "optional", "contiguous"}
 _LARGEST = 2**31 - 1
 
@@ -40,7 +40,7 @@ class Declaration:
     function: str
     name: str
     arguments: Mapping[str, Mapping[str, Any]]
-    """For the worker: parameter -> a tensor, a number, choices, or a value."""
+    """Arguments for the worker: parameter -> a tensor, a number, choices, or a value."""
     defaults: Mapping[str, str]
     """Parameter -> its default in the schema."""
     sizes: Mapping[str, tuple[int, int]]
@@ -48,7 +48,7 @@ class Declaration:
 
     @property
     def digest(self) -> str:
-        """Of all of it: another declaration needs another capture."""
+        """Digest of the declaration: a changed declaration requires a new capture."""
         text = json.dumps(vars(self), sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -174,7 +174,7 @@ def read_description(text: str, file: str) -> Mapping[str, Any]:
 
 
 def staleness(declaration: Declaration, data: Mapping[str, Any], texts: SourceDigests) -> str:
-    """Why a description is out of date; empty if it is not.
+    """Reason why a description is out of date; empty if it is not.
 
     Args:
         declaration: what `build.toml` says now.

@@ -12,7 +12,7 @@ CAPABILITIES = (50, 199)
 GPUS = (
     50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 107, 110, 120, 121,
 )  # fmt: skip
-"""Its values on the GPUs that there are."""
+"""Values of `capability()` on existing GPUs."""
 
 
 def next_power_of_2(number: int) -> int:
@@ -37,7 +37,7 @@ EVALUATION = {
 
 
 def truth(condition: str, values: Mapping[str, int | float]) -> bool:
-    """Whether a condition holds.
+    """True if a condition holds.
 
     Args:
         condition: as `Symbols.guards` gives it.

@@ -1,4 +1,4 @@
-"""What kernel functions in Python sources use, read from their text: sources, and digests."""
+"""Sources and digests of the code that a kernel function uses, read from the text of the files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SourceDigests:
         return self._known_imports[path]
 
     def _direct_imports(self, path: str) -> Iterator[str]:
-        """What runs when the source is imported: not the functions that nothing there calls."""
+        """Files that the source imports when it is imported; functions not called do not count."""
         module = self._modules[path]
         executed = [*_executed(module.tree.body)]
         used = {node.id for node in executed if isinstance(node, ast.Name)}
@@ -136,7 +136,7 @@ class SourceDigests:
         return next((file for file in files if not self._is_inner(file, tail)), None)
 
     def _is_inner(self, path: str, tail: str) -> bool:
-        """Whether a source is in a package around what its import names."""
+        """True if a source lies in a package around the module that its import names."""
         around = f"/{path}".partition(f"/{tail}")[0].strip("/")
         return bool(around) and f"{around}/__init__.py" in self._modules
 
@@ -158,7 +158,7 @@ class _Module:
 
     @cached_property
     def statements(self) -> dict[str, list[ast.stmt]]:
-        """What binds each name."""
+        """Name -> the statements that bind it."""
         statements: dict[str, list[ast.stmt]] = {}
         for statement in _flat(self.tree.body):
             for name in _bound(statement):
@@ -167,7 +167,7 @@ class _Module:
 
     @cached_property
     def bindings(self) -> dict[str, str]:
-        """What binds each name, as text."""
+        """Name -> the text of the statements that bind it."""
         return {
             name: "".join(_text(_without_docstring(statement)) for statement in statements)
             for name, statements in self.statements.items()

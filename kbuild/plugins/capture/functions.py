@@ -1,4 +1,4 @@
-"""From the recorded runs of a function to its ops, and to the Python that joins them."""
+"""Reads a function's recorded runs as ops, and as the Python that calls them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class FunctionReader:
     bounds: Mapping[str, tuple[int, int]]
     defaults: Mapping[str, str] = field(default_factory=dict)
     batch: int = 2
-    """How many dimensions `...` stood for in the runs."""
+    """Number of dimensions that `...` stood for in the runs."""
     extra_sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
 
     def read(self) -> CapturedWrapper:
-        """Both ops.
+        """Build the forward op and the backward op.
 
         Raises:
             CaptureError: they cannot be written.
@@ -108,7 +108,7 @@ class FunctionReader:
         return [SplitRun(known, trace, tuple(parameters), names) for known, trace in runs]
 
     def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
-        """What the function returns, in Python.
+        """The Python expression that the function returns, with placeholders for its tensors.
 
         Raises:
             CaptureError: that depends on the path.
@@ -306,6 +306,7 @@ class FunctionReader:
         section = writer.section()
         text = json.dumps({**section, "schema": ""})
         asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
+        # The op does not depend on these answers: write it again without them.
         if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
             arguments = [argument for argument in arguments if argument.name not in unused]
             paths = [_without_answers(path, unused) for path in paths]
@@ -381,7 +382,7 @@ class FunctionReader:
 
 
 def _is_asked_forward(name: str) -> bool:
-    """Whether a decision is about the process, in the forward pass."""
+    """True if a decision of the forward pass is about the process, not about an argument."""
     return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
 
 

@@ -31,29 +31,29 @@ _FORM = "launch_form"
 
 @dataclass(frozen=True, order=True)
 class Assumptions:
-    """What held for the integers of a call."""
+    """Facts about the integers of a call that an image may assume."""
 
     divisible: tuple[str, ...] = ()
-    """Those that were divisible by 16."""
+    """Integer parameters that were divisible by 16."""
     ones: tuple[str, ...] = ()
-    """Those that were 1."""
+    """Integer parameters that were 1."""
 
     @property
     def facts(self) -> frozenset[tuple[str, str]]:
-        """Each by itself."""
+        """The facts as (kind, parameter) pairs, to compare sets of assumptions."""
         return frozenset(
             {("divisible", n) for n in self.divisible} | {("ones", n) for n in self.ones}
         )
 
     def common(self, other: Assumptions) -> Assumptions:
-        """What both say."""
+        """The assumptions that both have."""
         divisible = tuple(name for name in self.divisible if name in other.divisible)
         return Assumptions(divisible, tuple(name for name in self.ones if name in other.ones))
 
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """What one launch of a kernel function is compiled for."""
+    """Types, constants and options that one launch of a kernel function is compiled for."""
 
     arguments: Mapping[str, Any]
     """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`, which
@@ -63,7 +63,7 @@ class CapturedLaunch:
     `{choices = [...]}`, which means a launch with each."""
     options: Mapping[str, Any]
     assumptions: frozenset[Assumptions] = frozenset()
-    """What held in calls: images may assume it."""
+    """Assumptions of the calls that were seen; an image may rely on them."""
 
     @property
     def key(self) -> str:
@@ -90,7 +90,7 @@ class CapturedLaunch:
             yield replace(self, constants=chosen[0], options=chosen[1])
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """The launch as its file stores it."""
         return {
             "arguments": dict(self.arguments),
             "constants": dict(self.constants),
@@ -111,7 +111,7 @@ class CapturedFunction:
     name: str
     launches: tuple[CapturedLaunch, ...]
     digest: str = ""
-    """Of the function and of what it calls; see `function_digest`."""
+    """Digest of the function and of the code that it calls; see `SourceDigests.of`."""
     tuned: tuple[Mapping[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
@@ -120,7 +120,7 @@ class CapturedFunction:
         return replace(self, digest=digest)
 
     def merged(self, other: CapturedFunction) -> CapturedFunction:
-        """Both together; the digest and the candidates of `other` count."""
+        """Combine both; the digest and the candidates of `other` count."""
         launches = {launch.key: launch for launch in self.launches}
         for launch in other.launches:
             known = launches.get(launch.key)
@@ -134,7 +134,7 @@ class CapturedFunction:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """The kernel as its file stores it."""
         launches = sorted(self.launches, key=lambda launch: launch.key)
         rows = sorted(self.tuned, key=lambda row: json.dumps([row["device"], row["key"]]))
         return {
@@ -153,7 +153,7 @@ class CapturedLaunches:
     functions: tuple[CapturedFunction, ...] = ()
 
     def merged(self, functions: Iterable[CapturedFunction]) -> CapturedLaunches:
-        """With more functions and launches."""
+        """The same with more functions and launches."""
         known = {(function.source, function.name): function for function in self.functions}
         for function in functions:
             place = (function.source, function.name)
@@ -181,7 +181,7 @@ def captured_file(kernel: str) -> str:
 
 
 def wrapper_kernel(kernel: str, name: str) -> str:
-    """What the kernel with the ops of a captured function is called."""
+    """Name of the kernel that holds the ops of a captured function."""
     return f"{kernel}_{name}"
 
 
@@ -190,8 +190,8 @@ def module_of(source: str) -> str:
     parts = list(PurePosixPath(source).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
-    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
-    parts = parts[odd[-1] + 1 :] if odd else parts
+    non_identifiers = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    parts = parts[non_identifiers[-1] + 1 :] if non_identifiers else parts
     return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)
 
 
@@ -266,7 +266,7 @@ class LaunchOps:
     ops: tuple[Mapping[str, Any], ...]
     """`[[kernel.<name>.op]]` tables."""
     functions: tuple[Mapping[str, Any], ...]
-    """For the package: each launch with its `op` and `form`."""
+    """Launches for the package: each with its `op` and `form`."""
 
 
 def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:
@@ -304,8 +304,8 @@ def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[L
 
 def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
     writers: dict[str, _OpWriter] = {}
-    whole = {each.key: each for launch in function.launches for each in launch.spread()}
-    for _, launch in sorted(whole.items()):
+    launches_by_key = {each.key: each for launch in function.launches for each in launch.spread()}
+    for _, launch in sorted(launches_by_key.items()):
         fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
         key = [launch.arguments, fixed, [*launch.constants]]
         text = json.dumps(key)
@@ -315,7 +315,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
 
 
 def _is_candidate_value(value: Any) -> bool:
-    """Whether a candidate may set a constant to it; all others are fixed for an op."""
+    """True if a candidate may set a constant to the value; an op fixes the other kinds."""
     return not isinstance(value, Mapping) or "string" in value
 
 
@@ -362,7 +362,7 @@ class _OpWriter:
         return {**head, "launch": [{**shared, **launch} for launch in launches]}
 
     def _launches(self, args: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """What differs between the launches; the first whose condition holds is the one."""
+        """Variants of the launch with their conditions; the first that holds is launched."""
         before: list[str] = []
         for assumed in self._assumed():
             forms = [at for at, launch in enumerate(self.launches) if assumed in launch.assumptions]

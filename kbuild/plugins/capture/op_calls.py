@@ -13,7 +13,7 @@ from kbuild.plugins.capture.wrappers import CapturedOp
 
 
 class DifferenceError(Exception):
-    """Something that an op does and the function does not; the message, and the author's line."""
+    """An op does something that the function does not; the message, and the author's line."""
 
     def __init__(self, message: str, line: str = "") -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class DifferenceError(Exception):
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Where a tensor lies."""
+    """Memory, offset, sizes, strides and dtype of a tensor."""
 
     root: str
     """The memory."""
@@ -33,11 +33,11 @@ class TensorLayout:
 
     @property
     def is_contiguous(self) -> bool:
-        """As Torch says it."""
+        """True if Torch calls it contiguous."""
         return self.plain().strides == dense_strides(self.sizes)
 
     def plain(self) -> TensorLayout:
-        """With the usual strides where they lead nowhere."""
+        """The layout with the usual strides in dimensions of size 1, where any will do."""
         dense = dense_strides(self.sizes)
         pairs = zip(self.sizes, self.strides, dense, strict=True)
         strides = tuple(usual if size == 1 else own for size, own, usual in pairs)
@@ -56,7 +56,7 @@ def recorded(value: Mapping[str, Any]) -> TensorLayout:
 
 
 class _Names(dict[str, Any]):
-    """What expressions of an op name; tensors stand for themselves in `size(x, 0)`."""
+    """Names in an op's expressions; one without a value is a tensor, as in `size(x, 0)`."""
 
     def __missing__(self, name: str) -> str:
         return name
@@ -64,11 +64,11 @@ class _Names(dict[str, Any]):
 
 @dataclass
 class OpCall:
-    """One op in one call."""
+    """A call of one op with concrete values."""
 
     op: CapturedOp
     tensors: dict[str, TensorLayout | None]
-    """The arguments; then all others that have been asked for."""
+    """Values of the arguments; later also of names that were evaluated."""
     numbers: Mapping[str, Any]
     names: _Names = field(init=False)
 
@@ -97,7 +97,7 @@ class OpCall:
         return eval(compiled(text), self.names) if isinstance(text, str) else text  # noqa: S307
 
     def unmet(self) -> str:
-        """Why the op refuses the call; empty if it does not."""
+        """Reason why the op refuses the call; empty if it does not."""
         for name in self.op.section.get("contiguous", ()):
             tensor = self.tensors[name]
             if tensor is not None and not tensor.is_contiguous:
@@ -108,7 +108,7 @@ class OpCall:
         return ""
 
     def holds(self, condition: str) -> bool:
-        """Whether a condition of the op holds."""
+        """True if a condition of the op holds; False if it divides by zero."""
         try:
             return bool(self.value(condition))
         except ZeroDivisionError:

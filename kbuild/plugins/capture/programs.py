@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PATH_WALKED = "kbuild: walked a path"
-"""What a worker prints after each path, for whoever shows progress."""
+"""Line that a worker prints after each path, so that the parent process can show progress."""
 
 
 class CaptureError(BaseException):
-    """Something that cannot be written as an op; the message, and the author's line.
+    """The function cannot be written as ops; the message, and the author's line.
 
     An `except Exception` of the author's must not hide it.
     """
@@ -29,20 +29,20 @@ class CapturedArgument:
 
     name: str
     kind: str
-    """Of the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
+    """Type in the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
     sizes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
-    """Of a tensor; the first path's configuration says more."""
+    """Dtypes that the table lists for a tensor; a `Configuration` has the one of its calls."""
     default: str = ""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What holds for a whole run: dtypes, which tensors are given, values of options."""
+    """Facts that hold for a whole run: dtypes, which tensors are given, values of options."""
 
     dtypes: Mapping[str, str]
     answers: tuple[tuple[str, bool], ...]
-    """Questions that tell it from other configurations."""
+    """Questions with their answers, which distinguish the configuration from others."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Path:
 
     configuration: Configuration
     answers: tuple[tuple[str, bool], ...]
-    """All questions with their answers, in order."""
+    """Questions with their answers, in order."""
     steps: Sequence[Mapping[str, Any]]
     buffers: Sequence[Mapping[str, Any]]
     outputs: Sequence[Any]
@@ -65,13 +65,13 @@ class Step:
     """A step of the op."""
 
     step: Mapping[str, Any]
-    """With the op's names of tensors, of the first path that has it."""
+    """The step with the op's names of tensors, from the first path that has it."""
     variants: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """Path -> its own constants and options."""
 
     @property
     def leaves(self) -> set[int]:
-        """The paths that take it."""
+        """Paths that take the step."""
         return set(self.variants)
 
 
@@ -124,7 +124,7 @@ class Program:
                     known[position] = {**own, "tensor": copy}
 
     def has_intermediate_results(self) -> bool:
-        """Whether a tensor that is a result on one path is there on another beside the result."""
+        """True if a tensor that one path returns exists on another path beside the returned one."""
         for values in zip(*self.outputs.values(), strict=True):
             roots = {value["tensor"] for value in values if value} & self.buffers.keys()
             if any(sum(leaf in self.buffers[r].dtypes for r in roots) > 1 for leaf in self.outputs):
@@ -192,7 +192,8 @@ class _BufferNames:
     with_dtype: set[str]
     """Lines whose buffers are told apart by their dtypes as well."""
     are_results_apart: bool
-    """Whether a result has a name of its own, and not that of what is no result on other paths."""
+    """True if a result has a name of its own, never shared with a tensor that another path keeps
+    inside."""
     keys: dict[str, str] = field(default_factory=dict)
 
     def of(self, leaf: int, path: Path) -> Mapping[str, str]:
@@ -249,7 +250,7 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _skeleton(step: Mapping[str, Any]) -> str:
-    """What tells a step from others; not its constants and options, nor dtypes."""
+    """Key of a step: all but its line, options, dtypes and constants' values."""
     kept = {
         key: value for key, value in step.items() if key not in ("constants", "options", "line")
     }
@@ -265,7 +266,7 @@ def _without_dtypes(value: Any) -> Any:
 
 
 def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Both sequences in one, each in its order.
+    """Merge two sequences, each in its own order.
 
     Raises:
         CaptureError: they have the same steps in different orders.

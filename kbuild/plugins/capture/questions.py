@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PREFIX = "asked_"
-"""Of the op's argument with the answer; the backward op has answers of its own."""
+"""Prefix of the op's argument with the answer; the backward op has answers of its own."""
 BACKWARD_PREFIX = "asked_backward_"
 
 
@@ -22,13 +22,13 @@ class Question:
     """A question whose answer is an argument of the op."""
 
     expression: str
-    """Python that asks it; `{}` is the tensor that it is about."""
+    """Python expression that asks the question; `{}` is the tensor that it is about."""
     functions: tuple[str, ...] = ()
     """Functions of Torch, written in C, that answer it."""
     choices: tuple[str, ...] = ()
-    """Answers that are followed where it is a string; a call with another one is refused."""
+    """Answers that are captured if the answer is a string; a call with another one is refused."""
     is_closed: bool = False
-    """Whether it has no other answers."""
+    """True if `choices` are all answers there can be."""
 
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -163,7 +163,7 @@ def refusal(name: str) -> str:
 
 
 def is_setting(name: str) -> bool:
-    """Whether a function's answer at import is one of a setting, or of chance."""
+    """True if a function that modules call at import reads a setting, or draws a random number."""
     if any(name in question.functions for question in ARGUMENTS.values()):
         return True
     return any(re.match(pattern, name) for pattern in _AT_IMPORT) or name in _SETTINGS

@@ -52,7 +52,7 @@ KEY = "capture"
 
 @dataclass(frozen=True)
 class CaptureReading(PluginReading):
-    """What `capture` says in all kernels of a project."""
+    """The `capture` tables of all kernels of a project, parsed."""
 
     tree: SourceTree = field(kw_only=True)
     declarations: Mapping[str, tuple[Declaration, ...]] = field(kw_only=True)
@@ -157,7 +157,7 @@ class _KernelReader:
             )
 
     def _tables(self) -> Iterator[tuple[Mapping[str, Any], CaptureSection | None]]:
-        """Each table with its checked form; None in place of that after an error."""
+        """Pairs of a table and its checked form; None in place of a table with an error."""
         value = self._table[KEY]
         if not isinstance(value, list):
             self.place.error("must be a list of tables", f"`[[kernel.{self.name}.{KEY}]]`")
@@ -182,8 +182,8 @@ class _KernelReader:
         written = self._table.get("src")
         paths = written if isinstance(written, list) else ()
         known = [posixpath.normpath(path) for path in paths if isinstance(path, str)]
-        found = {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
-        return source_digests(found)
+        texts = {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
+        return source_digests(texts)
 
     def _captured(self, path: str, missing: str, hint: str) -> str | None:
         """The text of a file that `kbuild capture` writes; None where there is none."""
@@ -227,21 +227,21 @@ class _KernelReader:
             return
         captured = parse_captured(text, file)
         patterns = [pattern for table in self.launch_tables for pattern in table.launches]
-        found = False
+        has_functions = False
         for function in captured.functions:
             if function.source not in texts.paths:
                 message = f"`{function.source}` is not in `src` of kernel.{self.name}"
                 hint = "record the launches again: `kbuild capture --record -- COMMAND`"
                 self.build.issues.append(Issue((), message, hint, "error", file))
             elif any(fnmatchcase(module_of(function.source), pattern) for pattern in patterns):
-                found = True
+                has_functions = True
                 if texts.of(function.source, function.name) != function.digest:
                     self.place.warning(
                         f"`{function.name}` in {function.source} has changed since its launches "
                         "were captured; `kbuild capture --check` lists such functions"
                     )
                 yield function
-        if not found and not self.build.issues:
+        if not has_functions and not self.build.issues:
             self.build.error(f"`{file}` has no launches of {', '.join(patterns)}")
 
     def _read_function(

@@ -31,7 +31,8 @@ class OpResults:
     """Paths that no call may take."""
     arguments: Collection[str]
     writes: bool = False
-    """Whether the op writes to an argument: `torch.compile` takes no result that may be None."""
+    """True if the op writes to an argument: `torch.compile` then accepts no result that may be
+    None."""
     names: dict[str, str] = field(default_factory=dict)
     """Buffer -> result."""
     shapes: dict[str, list[str]] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class OpResults:
         return list(dict.fromkeys((*self.names.values(), *self.copies)))
 
     def tensor_name(self, root: str) -> str:
-        """What the memory of a buffer is called."""
+        """Name of the tensor that holds a buffer's memory."""
         name = self.names.get(root, root)
         return f"{name}_memory" if f"{name}_memory" in self.shapes else name
 
@@ -111,13 +112,13 @@ class OpResults:
         self, name: str, roots: Collection[str], given: Mapping[int, Mapping[str, Any]]
     ) -> None:
         """A result in the memory of buffers of its own."""
-        found: list[tuple[list[Any], dict[str, Any] | None]] = []
+        layouts: list[tuple[list[Any], dict[str, Any] | None]] = []
         for root in sorted(roots):
             value = next(value for value in given.values() if value["tensor"] == root)
             buffer = self.program.buffers[root]
             self.names[root] = name
             if self._is_all(value, buffer):
-                found.append((list(value["sizes"]), None))
+                layouts.append((list(value["sizes"]), None))
                 continue
             view: dict[str, Any] = {
                 "shape": numbers(value["sizes"]),
@@ -125,13 +126,14 @@ class OpResults:
             }
             if value["offset"] != "0":
                 view["offset"] = number_of(value["offset"])
-            found.append((list(buffer.sizes), view))
-        sizes, layout = found[0]
-        if any(other != found[0] for other in found):
+            layouts.append((list(buffer.sizes), view))
+        sizes, layout = layouts[0]
+        if any(other != layouts[0] for other in layouts):
             line = self.program.buffers[max(roots)].line
-            if any(other for _, other in found) or len({len(known) for known, _ in found}) > 1:
+            if any(other for _, other in layouts) or len({len(known) for known, _ in layouts}) > 1:
                 raise CaptureError(f"the result `{name}` has different shapes on paths", line)
             sizes = self._conditional(name, given)
+        # A view, or a tensor without dimensions, cannot be empty: it is None in other calls.
         if name in self.empty and (layout is not None or not sizes):
             self.returned[name] = self.empty.pop(name)
         if name in self.empty:
@@ -161,7 +163,7 @@ class OpResults:
         return shape
 
     def _is_all(self, value: Mapping[str, Any], buffer: Buffer) -> bool:
-        """Whether a value is all of a buffer, and has no strides to speak of."""
+        """True if a value covers a whole buffer in the layout that the op gives it."""
         if value["offset"] != "0":
             return False
         if list(value["sizes"]) == list(buffer.sizes):
@@ -176,6 +178,7 @@ class OpResults:
             " * ".join(f"({s})" for s in sizes) for sizes in (value["sizes"], buffer.sizes)
         )
         hints = [path.hints for _, path in self.program.taken()]
+        # Equal in all runs does not mean equal in all calls: the op requires it.
         if not all(evaluated(f"{first} == {second}", known) for known in hints):
             return False
         self.equal_sizes[f"{first} == {second}"] = None
@@ -209,7 +212,7 @@ def origin_of(
     program: Program,
     place: str,
 ) -> tuple[str, ...]:
-    """Where a value of the function comes from, see `CapturedOp.outputs`.
+    """Origin of a value of the function, see `CapturedOp.outputs`.
 
     Raises:
         CaptureError: neither an op nor the Python around it can return it.
@@ -241,6 +244,6 @@ def origin_of(
 
 
 def _is_as_given(value: Mapping[str, Any], name: str) -> bool:
-    """Whether the strides of a value are those of an argument."""
+    """True if a value has the strides of an argument, or is contiguous."""
     own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
     return [*value["strides"]] == own or is_contiguous(value)

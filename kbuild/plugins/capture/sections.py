@@ -37,7 +37,7 @@ from kbuild.plugins.capture.values import (
 
 _DIVISOR = 16
 _LARGEST = 2**31 - 1
-"""Of a size without a bound."""
+"""Upper bound of a size that has none in `sizes`."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ class OpWriter:
         return fills
 
     def _with_batch(self, table: dict[str, Any]) -> dict[str, Any]:
-        """With `...` for its dimensions, where the op depends on their product alone."""
+        """The table with `...` for the batch dimensions; the op may use only their product."""
         owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
         if owner is None:
             return table

@@ -1,4 +1,4 @@
-"""Runs the worker that captures a function, and gives what it found."""
+"""Runs the worker that captures a function, and reads its answer."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _PACKAGE = Path(__file__).resolve().parents[3]
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600
-"""How long a function may take."""
+"""Seconds after which the capture of one function is aborted."""
 _BATCHES = (2, 1, 3)
-"""How many dimensions `...` stands for; the ops of all must be the same."""
+"""Numbers of dimensions that `...` is tried with; the ops of all must be the same."""
 
 
 def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ def capture(
     listen: LineListener | None = None,
     torch: Path | None = None,
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
-    """A function's ops, and sentences about what was not proven.
+    """Capture a function: its ops, and sentences about conditions that were not proven.
 
     Args:
         declaration: the table.
@@ -155,7 +155,7 @@ def _validate(
     root: Path,
     answer: Mapping[str, Any],
 ) -> None:
-    """Read the ops as a build does.
+    """Check the ops as a build would.
 
     Raises:
         CheckError: a build would refuse them.
@@ -233,13 +233,14 @@ def _answer(
     *,
     listen: LineListener | None,
 ) -> Mapping[str, Any]:
-    """What the worker says."""
+    """Run the worker and return its answer."""
     command = (sys.executable, "-m", "kbuild.plugins.capture.worker.request")
     with temporary_folder("capture") as folder:
         file = folder / "answer.json"
         text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
         own = {"HOME": str(folder), "TMPDIR": str(folder)}
         done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
+        # The answer comes in a file, because the author's code may print anything.
         if file.is_file():
             answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
             return answer
@@ -271,7 +272,7 @@ def _answer_by_device(
     devices: Sequence[Mapping[str, Any]],
     ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    """One answer for several GPUs."""
+    """Ask the worker for each GPU, until all agree on contiguous tensors, and join the answers."""
     contiguous: set[str] = set()
     differentiated = False
     while True:
@@ -285,13 +286,14 @@ def _answer_by_device(
         are_differentiated = any(answer["differentiated"] for answer in answers)
         if needed <= contiguous and are_differentiated == differentiated:
             break
+        # What one GPU's paths need must hold for all of them: the op has one schema. Ask again.
         contiguous, differentiated = needed, are_differentiated
     lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
     return {**answers[0], **lists}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
-    """The ops; one leading dimension and the product of all look alike where there is only one."""
+    """Text of the ops for comparison: a single batch dimension counts as the product of all."""
     texts = []
     for op in wrapper.to_json()["ops"]:
         rows = op.get("let", {}).get(ROWS, ROWS)
@@ -341,8 +343,8 @@ def _refusal(declaration: Declaration, file: Path, language: Language, root: Pat
     """The error for a language whose kernels are not captured."""
     attribute = declaration.function.partition(":")[2].partition(".")[0]
     text = file.read_text("utf-8", "replace")
-    found = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
-    line = text.count("\n", 0, found.start()) + 1 if found else 1
+    match = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
+    line = text.count("\n", 0, match.start()) + 1 if match else 1
     message = f"launches `{language.name}` kernels, which cannot be captured"
     place = f"{file.resolve()}:{line}"
     text = _message(declaration, f"{message}: {language.capture_refusal}", place, root)

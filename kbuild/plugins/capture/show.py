@@ -1,4 +1,4 @@
-"""What was captured, for a terminal."""
+"""Text of a capture's result for `kbuild capture --show`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown(description: Mapping[str, Any], images: Mapping[str, int | None]) -> I
 
 
 def gradient_text(description: Mapping[str, Any]) -> str:
-    """Which parameters of a captured function have a gradient."""
+    """Text that lists the parameters of a captured function with a gradient."""
     if refused := description.get("refused_gradients"):
         return f"refuses calls that record a gradient of {', '.join(refused)}"
     names = gradients(description)

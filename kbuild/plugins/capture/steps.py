@@ -1,4 +1,4 @@
-"""What the steps of a path use and write, and the same with other names."""
+"""Tensors that the steps of a path read and write, and renaming of tensors in steps."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from kbuild.plugins.capture.programs import CapturedArgument, Step
 from kbuild.plugins.capture.values import BATCH, ROWS
 
 _MOST_ELEMENTS = 1 << 26
-"""Of the largest tensor of a call."""
+"""Upper bound on the elements of the largest tensor of a call."""
 _DOTS = "..."
 _LARGEST = 1 << 12
-"""Of a size, where `sizes` allows more; twice that where keys name at most two sizes."""
+"""Upper bound of a size where `sizes` allows more; doubled if keys name at most two sizes."""
 _FEW = 2
 _SMALLEST = 16
 _POINTS = {1: 6, 2: 4, 3: 3}
-"""Number of sizes that keys name -> values of each."""
+"""Number of sizes that keys name -> number of values of each."""
 _SM_COUNT = 132
 
 
@@ -105,7 +105,7 @@ def _sizes(
 
 
 def _below(limit: int, least: int, most: int) -> int:
-    """The largest power of two that bounds allow, or what they allow where there is none."""
+    """The largest power of two within bounds, or a bound if there is none."""
     power = 1 << (min(limit, most).bit_length() - 1)
     return power if power >= least else max(least, min(limit, most))
 
@@ -135,7 +135,7 @@ def _names(size: Any) -> Collection[str]:
 
 
 def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An op with what the author says of its tuning.
+    """The op with the author's own `tune` table.
 
     Args:
         op: its table.

@@ -16,7 +16,7 @@ ROWS = "rows"
 
 
 def factors(sizes: Sequence[str]) -> tuple[str, ...]:
-    """What a product of sizes consists of; equal for equal products, mostly."""
+    """Sorted factors of a product of sizes; equal products mostly have equal factors."""
     parts = [part for size in sizes for part in _factors(ast.parse(size, mode="eval").body)]
     number = math.prod(int(part) for part in parts if part.isdigit())
     parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
@@ -27,7 +27,7 @@ def factors(sizes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _factors(node: ast.expr) -> list[str]:
-    """What a product of an expression consists of; the expression itself where it is none."""
+    """Factors of an expression; the expression itself if it is no product."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*_factors(node.left), *_factors(node.right)]
     return [ast.unparse(node)]
@@ -54,7 +54,7 @@ class _Last(ast.NodeTransformer):
 
 
 def is_contiguous(value: Mapping[str, Any]) -> bool:
-    """Whether the strides of a tensor are those of a contiguous one, in every call."""
+    """True if the strides of a tensor are those of a contiguous one, in every call."""
     expected: list[str] = []
     for size, stride in zip(reversed(value["sizes"]), reversed(value["strides"]), strict=True):
         if factors([stride]) != factors(expected):
@@ -64,7 +64,7 @@ def is_contiguous(value: Mapping[str, Any]) -> bool:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether a value is the same in every call."""
+    """True if a value is the same in every call."""
     if value is None or "string" in value:
         return True
     kind, text = next(iter(value.items()))
@@ -76,7 +76,7 @@ def is_literal(value: Any) -> bool:
 
 
 def literal(value: Any) -> Any:
-    """Such a value, as TOML has it."""
+    """The value of a constant, for TOML."""
     if value is None:
         return "None"
     ((kind, text),) = value.items()
@@ -86,7 +86,7 @@ def literal(value: Any) -> Any:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """True if a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -104,7 +104,7 @@ def number_of(text: str) -> int | float | str:
 
 
 def numbers(texts: Sequence[str]) -> list[Any]:
-    """Each as `number_of` gives it."""
+    """Convert each with `number_of`."""
     return [number_of(text) for text in texts]
 
 

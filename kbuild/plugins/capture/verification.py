@@ -29,7 +29,7 @@ from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 _COPIES = ("contiguous", "clone", "_to_copy")
 _CONTIGUOUS = {"string": "contiguous_format"}
 _WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that change nothing with these values."""
+"""Options that have no effect with these values."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Comparison:
 
     trace: Mapping[str, Any]
     same: dict[str, str] = field(default_factory=dict)
-    """Memory of the function -> of an op."""
+    """Memory of the function -> memory of the op."""
     copies: dict[str, TensorLayout] = field(default_factory=dict)
-    """Memory of either that is a contiguous copy -> what it is a copy of."""
+    """Memory that is a contiguous copy -> the tensor that it is a copy of."""
     position: int = 0
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Comparison:
         self.buffers = {buffer["name"]: buffer for buffer in self.trace["buffers"]}
 
     def _is_copy(self, step: Mapping[str, Any]) -> bool:
-        """Whether a step of the function is `contiguous`, which is then known."""
+        """True if a step of the function is `contiguous`; it is then remembered as a copy."""
         if step.get("aten") != "contiguous":
             return False
         self.copies[step["results"][0]] = recorded(step["arguments"][0])
@@ -74,7 +74,7 @@ class Comparison:
             raise DifferenceError(f"does not call `{_name(own)}`", own["line"])
 
     def _next(self, end: int, name: str) -> Mapping[str, Any] | None:
-        """The function's next step; a copy to new memory, which only it makes, is then known.
+        """The function's next step; copies that only the function makes are remembered and skipped.
 
         Torch's derivative of `reshape` makes one with some strides.
         """
@@ -97,7 +97,7 @@ class Comparison:
         return None
 
     def _copied(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any] | None) -> bool:
-        """Whether a step is a copy that only the op makes: `contiguous`, or `x.to` of its dtype."""
+        """True if a step is a copy that only the op makes: `contiguous`, or `x.to(x.dtype)`."""
         name = step.get("aten")
         if name not in _COPIES:
             return False
@@ -123,7 +123,7 @@ class Comparison:
     # tensors
 
     def _origin(self, tensor: TensorLayout) -> tuple[Any, ...]:
-        """The memory and the place in it; a copy of what is contiguous counts as the same."""
+        """Memory and offset of a tensor; a copy of a contiguous tensor counts as the tensor."""
         offset, root = tensor.offset, tensor.root
         while root in self.copies:
             source = self.copies[root]
@@ -142,7 +142,7 @@ class Comparison:
         return 0 in own.sizes or self._origin(given) == self._origin(own)
 
     def _compare_memory(self, call: OpCall, name: str, buffer: Mapping[str, Any]) -> None:
-        """What an op allocates has room for what the function allocates, and the same values."""
+        """Check that the op's buffer has the room, the dtype and the fill of the function's."""
         own = recorded({**buffer, "tensor": buffer["name"]})
         span = 1 + sum((n - 1) * s for n, s in zip(own.sizes, own.strides, strict=True))
         span = 0 if 0 in own.sizes else span
@@ -195,7 +195,7 @@ class Comparison:
                 call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
-        """Whether a value of an op is that of the function."""
+        """True if a value of an op equals that of the function."""
         if own is None:
             return given == "None" or (given in call.tensors and call.tensors[given] is None)
         if "tensor" in own:
@@ -270,7 +270,7 @@ class Comparison:
                 raise DifferenceError(f"returns {shown} as `{label}`, not {tensor_text(own)}")
 
     def _is_result(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
-        """Whether a result is that of the function; a copy of it is one as well."""
+        """True if a result of the op is that of the function, or a copy of it."""
         source = self.copies.get(given.root, given)
         same = given.sizes == own.sizes and given.dtype == own.dtype
         return same and (self._is_layout(call, source, own) or self._is_layout(call, given, own))
@@ -282,7 +282,7 @@ def _name(step: Mapping[str, Any]) -> str:
 
 
 def _expanded(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
-    """As an operator takes a tensor with sizes of 1 beside others."""
+    """The layout after broadcasting dimensions of size 1."""
     if len(tensor.sizes) != len(sizes):
         return tensor
     pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
@@ -373,7 +373,7 @@ class RandomCalls:
         return TensorLayout(name, 0, tuple(sizes), strides, dtype)
 
     def _refusal(self, call: OpCall, trace: Mapping[str, Any]) -> str:
-        """Why an op refuses the call; empty if none does, and all do what the function does."""
+        """Reason why an op refuses the call; empty if all ops do what the function does."""
         if reason := call.unmet():
             return reason
         if trace["raises"]:
@@ -412,14 +412,14 @@ class RandomCalls:
         return OpCall(op, tensors, numbers)
 
     def _gradient(self, name: str, value: Mapping[str, Any], call: OpCall) -> TensorLayout:
-        """The gradient of a result; of one without a gradient in this call, a dense one."""
+        """The gradient of a result; a dense one if the result has no gradient in this call."""
         result = recorded(value)
         dense = enumerate(dense_strides(result.sizes))
         strides = tuple(call.numbers.get(f"stride({name}, {axis})", s) for axis, s in dense)
         return replace(result, root=name, offset=0, strides=strides)
 
     def _text(self, call: OpCall) -> str:
-        """A call, for people."""
+        """Text of a call, for messages."""
         parts = []
         for name in self.wrapper.forward.arguments:
             tensor = call.tensors.get(name)

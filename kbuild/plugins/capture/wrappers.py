@@ -22,16 +22,16 @@ class CapturedOp:
     name: str
     section: Mapping[str, Any]
     shapes: Mapping[str, Sequence[str]]
-    """Of the results, in the names of the runs."""
+    """Shapes of the results, in the names of the runs."""
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     outputs: tuple[tuple[str, ...], ...]
-    """For each of the function's values: `result` and its name, `argument` and its name, `none`, or
-    `either` with the names of a result and of the argument in the calls without it, and with the
+    """Origin of each of the function's values: `result` and its name, `argument` and its name, or
+    `none`; or `either` with a result, the argument that is returned in calls without it, and the
     condition in Python under which it is the result, if that is not None in the other calls."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the Python around it needs."""
+        """The entry of the op in the description of its wrapper."""
         asked = [name for name in self.arguments if name.startswith(PREFIX)]
         return {
             "name": self.name,
@@ -48,13 +48,13 @@ class CapturedWrapper:
 
     name: str
     parameters: tuple[tuple[str, str], ...]
-    """Of the Python function: name and default, empty without one."""
+    """Parameters of the Python function: name and default, empty without one."""
     forward: CapturedOp
     backward: CapturedOp | None
     saved: tuple[str, ...]
     """Results of the forward op that only the backward op uses."""
     all_parameters: tuple[str, ...]
-    """Of the Python function, those that are not arguments of the op as well."""
+    """All parameters of the Python function, also those that are not arguments of the op."""
     tensors: tuple[str, ...]
     """Parameters that are tensors."""
     outputs: tuple[str, ...]
@@ -66,7 +66,7 @@ class CapturedWrapper:
     copied: Mapping[str, str] = field(default_factory=dict)
     """Result of the forward op -> the argument that it is copied to, and that is returned."""
     structure: str = ""
-    """What the function returns, in Python, with a placeholder for each value."""
+    """Python expression that the function returns, with a placeholder for each value."""
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Named tuples of the structure -> their fields."""
     refused_gradients: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class CapturedWrapper:
     """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `captured/*.json` has it."""
+        """The wrapper as `captured/*.json` stores it."""
         forward = self._inner(_distinct(self.forward, is_plain=self._is_plain))
         backward = _distinct(self.backward) if self.backward else None
         ops = [op.section for op in (forward, backward) if op is not None]
@@ -110,13 +110,13 @@ class CapturedWrapper:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the op returns what the function does."""
+        """True if the op returns exactly the function's values, each once and none an argument."""
         own = [place for place in self.forward.outputs[: len(self.outputs)] if place[0] != "none"]
         return all(place[0] == "result" for place in own) and len({*own}) == len(own)
 
     @property
     def schema(self) -> str:
-        """Of the op that users call."""
+        """Schema of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
         own = re.sub(rf"(, )?\w+ {PREFIX}\w+=[^,)]+", "", own)
         given = self.forward.outputs[: len(self.outputs)]

@@ -30,9 +30,9 @@ class ClusterWorker:
     devices: Mapping[str, int] = field(default_factory=dict)
     """GPUs by model."""
     is_known: bool = False
-    """True once it has shown that it is the same kbuild."""
+    """True once the worker has proven to run the same kbuild."""
     excluded: str = ""
-    """Reason that it gets no units; empty when it gets some."""
+    """Reason why the worker gets no units; empty if it gets some."""
     jobs: set[str] = field(default_factory=set)
     """Jobs of which it has been given units."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class ClusterWorker:
     """Units that it has in hand."""
     failures: int = 0
     description: Mapping[str, Any] = field(default_factory=dict)
-    """Its description of itself, see `describe_worker` and `describe_runtime`."""
+    """The worker's description of itself, see `describe_worker` and `describe_runtime`."""
     absences: int = 0
     """Looks at the list of workers in a row that did not find it."""
     _processors: int = 0
@@ -151,6 +151,7 @@ class UnitQueue:
             item.leave()
         else:
             name = item.unit.job, item.unit.resources
+            # First in line, although other units may take longer: it has waited before.
             self._waiting.setdefault(name, deque()).appendleft(item)
 
     def leave_job(self, job: str) -> None:

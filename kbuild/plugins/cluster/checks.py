@@ -112,7 +112,7 @@ class WorkerVerdicts(ProbeCache):
         return super().ask(runner, python, probe, *arguments, general=general)
 
     def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
-        """See `ProbeCache.cached_facts`; `worker` says which one answered."""
+        """See `ProbeCache.cached_facts`; `worker` names the worker that answered."""
         verdict = self.used.get((probe, subject))
         worker = {"worker": verdict.to_json()} if verdict is not None else {}
         return {**super().cached_facts(probe, subject), **worker}

@@ -178,6 +178,6 @@ def _workers_folder(args: Namespace, ctx: Services) -> Path:
 
 
 def _devices(ctx: Services) -> Mapping[str, int]:
-    """This machine's GPUs by model, as far as the driver names them."""
+    """GPUs of this machine by model, as far as the driver names them."""
     done = ctx.runner.run(("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
     return Counter(filter(None, done.output.splitlines())) if done.ok else {}

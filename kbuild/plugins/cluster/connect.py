@@ -85,8 +85,8 @@ def write_credentials(file: Path) -> None:
     """Make a certificate and its key, in one file that only this user can read."""
     from distributed import Security
 
-    made = Security.temporary()
-    text = f"{made.tls_scheduler_key}{made.tls_scheduler_cert}"
+    security = Security.temporary()
+    text = f"{security.tls_scheduler_key}{security.tls_scheduler_cert}"
     replace_atomically(file, text.encode(), mode=0o600)
 
 

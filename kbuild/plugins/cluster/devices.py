@@ -30,7 +30,7 @@ class WorkerDevice:
     arch: str
     """`sm_90`, `gfx942`."""
     backend: str
-    """The one whose variants run on it."""
+    """Backend whose variants run on the GPU."""
     sm_count: int = 0
     driver: str = ""
     uuid: str = ""
@@ -82,7 +82,7 @@ def held_device(
     environ: Mapping[str, str],
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[WorkerDevice]:
-    """One of some GPUs, as soon as no other process of this user on this machine holds it.
+    """Wait for one of some GPUs that no other process of this user on this machine holds.
 
     Raises:
         StorageError: the locks cannot be written, or `is_ending` while all are held.
@@ -92,6 +92,7 @@ def held_device(
     folder = Path(temporary_base()) / f"kbuild-devices-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)
+    # The folder has a known name in a folder where everybody can write.
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise StorageError(f"`{folder}` belongs to another user")
     while not is_ending():

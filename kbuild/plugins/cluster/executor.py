@@ -40,7 +40,7 @@ _ABSENCES = 2
 list is empty."""
 _PAUSE = 0.2
 _SHOWN_WORKERS = 4
-"""Workers whose load is shown one by one."""
+"""Largest number of workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 """Seconds beyond a unit's time in which a worker configures a job and answers."""
@@ -107,7 +107,7 @@ class ClusterExecutor:
         self._thread.start()
 
     def publish(self, digest: str, data: bytes) -> None:
-        """Put a job or an archive down where workers fetch it, once.
+        """Publish a job or an archive on the scheduler, where workers fetch it, once.
 
         Raises:
             OSError: the scheduler does not answer.
@@ -117,7 +117,7 @@ class ClusterExecutor:
             self._published.add(digest)
 
     def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
-        """See `UnitExecutor.execute`; what no worker could run is left."""
+        """See `UnitExecutor.execute`; units that no worker could run are returned."""
         batch, left = UnitBatch(len(units)), []
         self._events.put(("units", (list(units), batch)))
         while batch.open and not self._is_ending():
@@ -135,7 +135,7 @@ class ClusterExecutor:
         return tuple(left)
 
     def exclude(self, name: str, reason: str) -> None:
-        """Give a worker nothing more, and say why."""
+        """Exclude a worker from all further units, and print the reason."""
         self._events.put(("exclude", (name, reason)))
 
     @property
@@ -150,7 +150,7 @@ class ClusterExecutor:
         return f"{len(usable)} workers, {busy} of {slots} processors busy"
 
     def close(self) -> None:
-        """Take back what workers have not begun, and remove what was put down for them."""
+        """Cancel units that workers have not begun, and remove the files published for them."""
         self._events.put(("close", None))
         self._thread.join(timeout=10)
         with suppress(Exception):
@@ -222,6 +222,7 @@ class ClusterExecutor:
             if job not in worker.refused:
                 worker.refused[job] = reason
                 self._say_refusal(f"worker {worker.name} refuses {task.unit.label}: {reason}")
+            # A refusal is no attempt: the unit was not compiled.
             self._retry(replace(task, attempt=task.attempt - 1), "")
             self._leave_refused()
         elif "failure" in answer:
@@ -241,7 +242,7 @@ class ClusterExecutor:
             task.batch.results.put(UnitResult(task.unit, outputs, worker.name, seconds))
 
     def _leave_refused(self) -> None:
-        """Leave what every worker has refused."""
+        """Leave units to this machine that every worker has refused."""
         usable = [worker for worker in self.workers.values() if not worker.excluded]
         self._waiting.leave_refused(usable)
 
@@ -253,13 +254,14 @@ class ClusterExecutor:
     def _retry(self, task: _Assignment, reason: str) -> None:
         if reason:
             self._say(f"{task.unit.label} is given to another worker: {reason}")
+        # Another worker first: what failed here may be a fault of this machine.
         avoided = frozenset({task.worker.address})
         self._waiting.put_back(WaitingUnit(task.unit, task.batch, task.attempt, avoided))
 
     def _meet(
         self, worker: ClusterWorker, answer: Mapping[str, Any] | None, future: Future[Any]
     ) -> None:
-        """Judge what a new worker said of itself."""
+        """Accept or exclude a new worker, by its description of itself."""
         if answer is None:
             self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
             return
@@ -288,7 +290,7 @@ class ClusterExecutor:
                 self._retry(task, "")
 
     def _poll(self) -> None:
-        """See who has come and gone, and who takes too long."""
+        """Update the list of workers: new ones, lost ones, and those that take too long."""
         now = time.monotonic()
         if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
             return
@@ -328,7 +330,7 @@ class ClusterExecutor:
             self._say(f"{count} on no worker and {left} to this machine: {takes}")
 
     def _exclude_silent(self, now: float) -> None:
-        """Use nobody any more who takes too long."""
+        """Exclude workers that take too long."""
         for task in list(self._assignments.values()):
             if now - task.since > 2 * self._limits.unit_seconds + _GRACE_SECONDS:
                 self._exclude(task.worker, f"it did not answer about {task.unit.label} in time")
@@ -365,6 +367,7 @@ class ClusterExecutor:
     def _submit(self, worker: ClusterWorker, item: WaitingUnit) -> None:
         unit, seconds = item.unit, self._limits.unit_seconds
         arguments = (self._session, unit.job, unit.key, seconds)
+        # `pure=False`: Dask must not answer with an earlier result of the same arguments.
         future = self._client.submit(self._make, *arguments, workers=[worker.address], pure=False)
         worker.begin(unit)
         worker.jobs.add(unit.job)

@@ -75,10 +75,10 @@ class ClusterFiller:
         self._archive = ""
         self._has_sample = False
         self._image_samples: dict[str, tuple[str, bytes]] = {}
-        """By key: worker and code of images that this machine makes as well."""
+        """Key -> worker and code of images that this machine compiles as well, to compare them."""
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, Callable[[], None]]]] = {}
-        """By worker: variants, and what removes an entry that was kept."""
+        """Worker -> its variants, and functions that remove the entries kept from it."""
         self._samples = run.folder / "samples"
         self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")
@@ -147,6 +147,7 @@ class ClusterFiller:
             return
         if image.image is not None and image.image.target != wanted.unit.target:
             self._refuse(result.worker, f"{result.unit.label}: it is for another target")
+        # Unpredictable, so that a worker cannot know which of its results are compared.
         elif secrets.randbelow(10**6) < self._share * 10**6:
             self._image_samples[key] = result.worker, code
         else:
@@ -157,7 +158,7 @@ class ClusterFiller:
                 self._kept.setdefault(result.worker, []).append(entry)
 
     def close(self) -> None:
-        """End the cluster's part."""
+        """Stop comparing samples, and close the executor."""
         self._samplers.shutdown(wait=False, cancel_futures=True)
         self._executor.close()
 
@@ -251,12 +252,13 @@ class ClusterFiller:
         return job
 
     def _accept(self, unit: ObjectUnit, result: UnitResult) -> None:
-        """Keep an object whose entry is what its key says."""
+        """Keep a worker's object if its entry is what its key says."""
         fresh = next(object_units(unit.tree_of_one), None)
         if fresh is None or fresh.key != unit.key:  # its source was edited meanwhile
             return
         parts = result.outputs
         reason = fresh.cache.accept(*(parts[name] for name in ENTRY_PARTS))
+        # No wrong result, as in `_refuse`: the worker's compiler or headers differ from those here.
         if reason == OTHER_FILES:
             self._executor.exclude(result.worker, f"{unit.label}: {reason}")
             return
@@ -267,6 +269,7 @@ class ClusterFiller:
         with self._lock:
             entry = (unit.tree.plan.variant, fresh.cache.remove)
             self._kept.setdefault(result.worker, []).append(entry)
+            # Another thread may have refused the worker while this entry was being kept.
             is_wrong = result.worker in self._wrong
         if is_wrong:
             self._forget(result.worker)
@@ -274,7 +277,7 @@ class ClusterFiller:
     def _log(
         self, label: str, variant: str, language: str, result: UnitResult, *, image: bool = False
     ) -> None:
-        """Tell the report of what a worker made, by this machine's clock."""
+        """Log a unit of a worker for the report, by this machine's clock."""
         end = time.time()
         record: dict[str, LogValue] = {
             "unit": label,
@@ -296,7 +299,7 @@ class ClusterFiller:
         return is_first or secrets.randbelow(10**6) < self._share * 10**6
 
     def _compile(self, unit: ObjectUnit) -> bool:
-        """Compile here what a worker compiles as well; false when it has no object here."""
+        """Compile a sample on this machine as well; False if that gives no object."""
         server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
             return False
@@ -318,14 +321,14 @@ class ClusterFiller:
                 self._refuse(result.worker, f"{unit.label}: this machine makes other bytes of it")
 
     def _refuse(self, worker: str, reason: str) -> None:
-        """Use nothing of a worker that gave something wrong."""
+        """Exclude a worker that returned something wrong, and remove all of its results."""
         with self._lock:
             self._wrong.add(worker)
         self._executor.exclude(worker, reason)
         self._forget(worker)
 
     def _forget(self, worker: str) -> None:
-        """Remove what came from a worker, and name variants that may hold some of it."""
+        """Remove the entries that came from a worker, and name variants that may contain some."""
         with self._lock:
             entries = self._kept.pop(worker, [])
         for _, remove in entries:

@@ -59,6 +59,7 @@ def archive_files(files: Mapping[str, Path | bytes]) -> FileArchive:
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path, file in sorted(files.items()):
             data = file if isinstance(file, bytes) else file.read_bytes()
+            # Without times and owners, so that the same files have the same digest.
             member = tarfile.TarInfo(path)
             member.size = len(data)
             if isinstance(file, Path) and file.stat().st_mode & 0o100:

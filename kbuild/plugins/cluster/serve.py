@@ -47,13 +47,13 @@ _SILENT_SECONDS = "60s"
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """One worker, as its command line describes it."""
+    """The options of a worker on its command line."""
 
     address: str
     folder: Path
     """A folder of its own, for its cache, toolchains and projects."""
     processors: tuple[int, ...] = ()
-    """Numbers of those that it is held to; empty for all."""
+    """Numbers of the processors that the worker may use; empty for all."""
     memory: int = 0
     """MiB for its compilers; 0 for what is free."""
     name: str = ""
@@ -132,6 +132,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
             local_directory=str(request.folder / "dask"),
             resources=resources,
             security=security,
+            # kbuild reserves memory by itself: Dask would pause or restart the worker.
             memory_limit=0,
             dashboard=False,
             dashboard_address=_NO_PAGES,
@@ -147,7 +148,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
 
 
 def _take_processors(request: WorkerRequest) -> int:
-    """Keep to the processors that the worker may use; their number."""
+    """Restrict the process to the worker's processors; return their number."""
     from kbuild.system.budget import available_processors
 
     if request.processors:
@@ -222,6 +223,7 @@ def split_processors(workers: int, available: Sequence[int]) -> list[list[int]]:
     if workers > len(available):
         processors = f"{len(available)} processor{'s' * (len(available) != 1)}"
         raise UsageError(f"--workers {workers}: there are {processors}")
+    # Neighbours in this order share a core, so a cut between them is rare.
     ordered = sorted(available, key=_core_of)
     ends = [len(ordered) * number // workers for number in range(workers + 1)]
     return [ordered[first:last] for first, last in pairwise(ends)]

@@ -90,7 +90,7 @@ def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job of which units can be made here."""
+    """A job whose units this worker can make."""
 
     data: bytes
     units: Mapping[str, ObjectUnit] | None
@@ -138,6 +138,7 @@ class WorkerState:
             known = self._jobs.get(job)
             if known is not None and known.done() and not known.result().is_here:
                 del self._jobs[job]
+            # One thread configures the job, and the others wait for its future.
             is_ours = job not in self._jobs
             future = self._jobs.setdefault(job, Future())
         if is_ours:
@@ -229,6 +230,7 @@ class WorkerState:
         if isinstance(parsed, ImageJob):
             return PreparedJob(data, None)
         project = self.unpacked(parsed.project, fetch)
+        # A build sweeps the cache with its report, and a worker writes none.
         sweep(self.cache, {OBJECTS_LIMIT: self._run.limit})
         generated = str(self.unpacked(parsed.generated, fetch)) if parsed.generated else ""
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
@@ -308,10 +310,10 @@ def _limited_runner(seconds: float) -> Iterator[LocalRunner]:
 def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
-    found = fresh.cache.find() if fresh is not None else None
-    if fresh is None or found is None:
+    entry_parts = fresh.cache.find() if fresh is not None else None
+    if fresh is None or entry_parts is None:
         return None
-    parts = dict(zip(ENTRY_PARTS, found, strict=True)) | {"cost": fresh.cost}
+    parts = dict(zip(ENTRY_PARTS, entry_parts, strict=True)) | {"cost": fresh.cost}
     return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 
@@ -323,7 +325,7 @@ def _worker_state(folder: str, jobs: int) -> WorkerState:
 
 
 def current_state() -> WorkerState:
-    """The site of the worker that runs this."""
+    """The state of the worker process that runs this."""
     from distributed import get_worker
 
     worker = get_worker()

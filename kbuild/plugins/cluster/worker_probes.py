@@ -30,7 +30,7 @@ from kbuild.toolchains.host import choose_python
 _IDLE_SECONDS = 60.0
 """Seconds after which a process without a job ends: its starter may be gone."""
 _LAST = {"done", "ended", "waiting"}
-"""Messages after which others hear of all that was said."""
+"""Keys of the message that ends an exchange: the caller gets all messages up to it."""
 Message = Mapping[str, Any]
 
 

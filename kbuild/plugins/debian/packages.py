@@ -76,7 +76,7 @@ class _XzReader(io.RawIOBase):
         self._xz = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_LIMIT)
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
@@ -96,7 +96,7 @@ class _XzReader(io.RawIOBase):
 
 
 class _DebExtraction:
-    """One package on its way into a folder."""
+    """The extraction of one package into a folder."""
 
     def __init__(
         self, archive: tarfile.TarFile, target: Path, destination: Destination, allowed: UnpackLimit
@@ -173,7 +173,7 @@ class _DebExtraction:
 
 
 def _seek_data(file: IO[bytes], deb: Path) -> int:
-    """To the first byte of the data archive; returns its length.
+    """Move to the first byte of the data archive, and return its length.
 
     See deb(5) and ar(5): headers of 60 bytes, even offsets.
     """
@@ -185,6 +185,7 @@ def _seek_data(file: IO[bytes], deb: Path) -> int:
             raise ValueError(f"`{name}` has no length")
         if name == _DATA_MEMBER:
             return int(digits)
+        # Members begin at even offsets.
         file.seek(int(digits) + int(digits) % 2, 1)
     raise ToolchainError(f"{deb} has no {_DATA_MEMBER}, the only kind that kbuild reads")
 
@@ -202,7 +203,7 @@ class DebianPackage:
     name: str
     version: str
     path: str
-    """Where mirrors have it, relative to their root."""
+    """Path of the package on mirrors, relative to their root."""
     size: int
     sha256: str
 
@@ -242,7 +243,7 @@ class UnpackRules:
         return cls(tuple((re.compile(rule["from"]), rule["to"]) for rule in rules))
 
     def destination(self, path: str) -> str | None:
-        """Where a package's file goes; None when it is not needed."""
+        """Destination of a package's file; None if it is not needed."""
         for pattern, target in self.rules:
             match = pattern.fullmatch(path)
             if match is not None:
@@ -258,7 +259,7 @@ _NOT_FOUND = re.compile(r"404\b")
 
 
 def missing_downloader_reason() -> str | None:
-    """Why this machine cannot fetch packages; None when it can."""
+    """Reason why this machine cannot fetch packages; None if it can."""
     if APT_HELPER.is_file() and shutil.which("apt-get"):
         return None
     return "needs apt to fetch Debian's packages"

@@ -1,4 +1,4 @@
-"""Builds a `load_inline`: which of Torch's headers it gets, and where its errors are."""
+"""Builds the project of a `load_inline`: chooses Torch's headers, and places its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_A_HEADER = re.compile(
     r"|no match for|no operator|cannot convert|invalid use|undefined reference|conflicting"
     r"|redefinition|ambiguous|#error|Unresolved extern"
 )
-"""Errors that may be of a header that the sources need and did not get."""
+"""Errors that a missing header of Torch may cause."""
 _UNQUALIFIED = re.compile(r"['\u2018]([a-z]\w*)['\u2019] was not declared in this scope")
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|torch|c10)\b")
 
@@ -52,6 +52,8 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
         except BuildError as error:
             if is_whole or request.is_stable or not _may_lack_header(error, request):
                 raise
+            # The names in the sources did not show which headers they need: compile with all of
+            # Torch's.
             write_project(variant.root, request, torch, is_whole=True)
             record = build_to_load(variant, cache)
     except BuildError as error:

@@ -43,7 +43,8 @@ _HEADERS_OF_WORDS = (
     (re.compile(r"condition_variable\w*"), "condition_variable"),
     (re.compile(r"type_index"), "typeindex"),
 )
-"""Headers of `<torch/all.h>` that most sources do not need; also of the standard library."""
+"""Headers that `<torch/all.h>` includes and most sources do not need, by the names that need them.
+"""
 _ALL = re.compile(
     r"globalContext|AT_CUDA_(?:DRIVER|NVRTC)_CHECK|tracer|\bcat(?:_out)?\b"
     r"|DeviceGuard|device_of|ListRef|TensorArg|TensorGeometry|CheckedFrom|maybe_data_ptr"
@@ -52,9 +53,9 @@ _ALL = re.compile(
     r"|ATen/(?:native|Cached|Context|CPU|Device|Empty|Func|Tensor|Tracer|Utils|Wrap|xpu)"
     r"|ATen/(?:cuda|hip)/(?!(?:CUDA|HIP)(?:ContextLight|Context)\.h)"
 )
-"""In sources that use what the headers of operators include without need: `inline/light/ATen`."""
+"""Names in sources that need what the light headers in `inline/light/ATen` leave out."""
 _COMPLEX = re.compile(r"complex|thrust|cub\b|cuda/std", re.IGNORECASE)
-"""In sources that may use Thrust's complex numbers, which Torch's headers include."""
+"""Names in sources that may use Thrust's complex numbers, which Torch's headers include."""
 _NAMESPACES = ("at", "torch")
 _BEFORE_CALLS = ("return", "else", "case", "throw", "do")
 

@@ -159,6 +159,7 @@ def _load(
         )
         if not has_outdated(variant):
             break
+        # Python cannot load a library twice: the edited one needs another name.
         request = replace(request, generation=request.generation + 1)
 
     def build(wanted: VariantRequest, cache: Path) -> Record:

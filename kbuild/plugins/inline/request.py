@@ -19,7 +19,7 @@ class InlineSource(NamedTuple):
     """A string of source code."""
 
     label: str
-    """Its name in messages, e.g. `cpp_sources[0]`."""
+    """Name of the source in messages, e.g. `cpp_sources[0]`."""
     text: str
 
 
@@ -51,7 +51,7 @@ class InlineRequest:
     archs: tuple[str, ...] = ()
     """Archs to compile for; empty for this machine's GPUs."""
     generation: int = 0
-    """Counts what this process has loaded of the same text, whose headers were edited since."""
+    """Number of versions of this text that the process has loaded, with edited headers."""
 
     @property
     def digest(self) -> str:

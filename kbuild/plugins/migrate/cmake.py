@@ -29,7 +29,7 @@ _GLOBAL = {
     "add_compile_options": "compile_options", "include_directories": "include_directories",
     "link_libraries": "link_libraries",
 }  # fmt: skip
-"""Commands that mean all targets, and what they are for one."""
+"""Command for all targets -> the property of one target that it sets."""
 _HARMLESS = frozenset(
     (
         *("cmake_minimum_required", "cmake_policy", "project", "set", "list", "option", "message"),

@@ -228,7 +228,7 @@ _AS_WIDE = re.compile(r"(?:std::)?int64_t|long|double")
 _NARROW_INSIDE = re.compile(
     r"<(?:.*\b)?(?:u?int(?:8|16|32)?(?:_t)?|uint64_t|long long|short|unsigned|s?size_t|float)\b"
 )
-"""In a list or an optional, where no number can be converted."""
+"""Narrow numbers inside a list or an optional, where no number can be converted."""
 _OTHER_TYPES = ("Scalar", "Device")
 """Types of Torch that its own ops take, and those of the stable ABI do not."""
 
@@ -314,7 +314,7 @@ def _library(
 
 
 def _loses_changes(part: BoundParameter) -> bool:
-    """True for a reference to what is no tensor: a caller of C++ sees what the function writes."""
+    """True for a reference to anything but a tensor, through which C++ callers see changes."""
     text = part.declared
     is_reference = text.rstrip().endswith("&") and not text.rstrip().endswith("&&")
     return is_reference and "const" not in text and "Tensor" not in part.type.schema
@@ -365,12 +365,12 @@ def _is_narrow(kind: BoundType) -> bool:
 
 
 def _is_wrapped(part: BoundParameter) -> bool:
-    """True for what Torch hands over otherwise: narrow numbers, references to lists of tensors."""
+    """True for a type that Torch passes differently: a narrow number, a reference to tensors."""
     return _is_narrow(part.type) or (part.type.is_mutable and part.type.schema != "Tensor")
 
 
 def _callee(target: str, function: BoundFunction) -> str:
-    """The function, or one around it that takes the wide numbers of schemas."""
+    """The function to call, wrapped if it takes narrower numbers than schemas have."""
     result = None if function.returns_tuple else next(iter(function.results), None)
     is_narrow = result is not None and _is_narrow(result)
     if not is_narrow and not any(map(_is_wrapped, function.parameters)):

@@ -42,7 +42,7 @@ _JOINED = ("-I", "-D", "-U")
 
 @dataclass
 class FlagReader:
-    """Reads the flags of one extension; `left` gets what is not taken over, with its place."""
+    """Reads the flags of one extension; `left` lists those that are not taken over."""
 
     extension: ForeignExtension
     left: list[str]
@@ -87,7 +87,7 @@ class FlagReader:
 
 
 def _units(flags: Sequence[str]) -> Iterator[FlagUnit]:
-    """Each flag with its value; one that several words were put into is taken apart."""
+    """Pairs of a flag and its value; a flag with several words is taken apart."""
     rest = iter(
         word
         for flag in flags

@@ -56,18 +56,18 @@ class Standin(types.ModuleType):
 
 
 class Standins(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The last place where modules are looked for."""
+    """Finds stand-ins for modules that nothing else finds."""
 
     def find_spec(self, fullname: str, *_: Any) -> Any:
-        """A package, whatever it is called."""
+        """Find a package under any name."""
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: Any) -> Any:
-        """A stand-in."""
+        """Create a stand-in."""
         return Standin(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        """Nothing is run."""
+        """Do nothing: the module is never run."""
 
 
 class BuildExtension:
@@ -202,9 +202,9 @@ def main() -> None:
     runpy.run_path("setup.py", run_name="__main__")
     facts = calls[-1] if calls else {}
     document = {key: value for key, value in facts.items() if value}
-    made = list(document.pop("ext_modules", ()))
-    document["extensions"] = [part for part in made if isinstance(part, dict)]
-    document["others"] = len(made) - len(document["extensions"])
+    modules = list(document.pop("ext_modules", ()))
+    document["extensions"] = [part for part in modules if isinstance(part, dict)]
+    document["others"] = len(modules) - len(document["extensions"])
     document["archs"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     answer.write("\n" + json.dumps(document, default=str) + "\n")
     answer.close()

@@ -69,7 +69,7 @@ class PackageMetadata:
         return f"{self.file}:{line}" if line else self.file
 
     def licences(self) -> Iterator[DeclaredLicence]:
-        """The licences that it declares."""
+        """Licences that the package declares."""
         for key in ("license_expression", "license"):
             value = self.values.get(key)
             value = value.get("text", "") if isinstance(value, dict) else value
@@ -80,7 +80,7 @@ class PackageMetadata:
                 yield DeclaredLicence(text, self.place("classifiers"))
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
-        """Each requirement, with its place."""
+        """Requirements of the package, each with its place."""
         for key in ("install_requires", "dependencies"):
             for text in _listed(self.values.get(key)):
                 yield text, self.place(key)

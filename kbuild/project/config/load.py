@@ -264,7 +264,7 @@ class LoadedFile:
     """Edition that the file is written in."""
     warnings: tuple[Problem, ...]
     plugins: PluginReadings
-    """What plug-ins read from their keys."""
+    """Readings of the plug-ins' keys."""
 
 
 def load(

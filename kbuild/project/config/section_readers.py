@@ -24,7 +24,7 @@ class PluginSection:
     """A section that a plug-in reads from its key of a kernel."""
 
     name: str
-    """Differs from those of all other sections that have ops."""
+    """Name that differs from those of all other sections with ops."""
     origin: str
     """The part of the author's source that the ops follow, such as a function. `kbuild tune` knows
     the ops by it, and measures them only on calls that `tune` lists."""
@@ -45,10 +45,10 @@ class PackageFiles:
 
 @dataclass(frozen=True)
 class PluginReading:
-    """What a plug-in reads from its key in all kernels of a project."""
+    """The tables under a plug-in's key, in all kernels of a project."""
 
     sections: Mapping[str, tuple[PluginSection, ...]] = field(default_factory=dict)
-    """By kernel."""
+    """Sections of each kernel."""
     issues: tuple[Issue, ...] = ()
     build_errors: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
     """Kernel -> errors of a build alone, such as a file that the plug-in's command will write."""
@@ -91,7 +91,7 @@ class SectionReader(Protocol):
 
 @dataclass(frozen=True)
 class PluginReadings:
-    """What all plug-ins read."""
+    """The readings of all plug-ins."""
 
     by_key: Mapping[str, PluginReading] = field(default_factory=dict)
     kernels: frozenset[str] = frozenset()

@@ -104,7 +104,7 @@ def _read_deviation(measured: Mapping[str, Any], key: str) -> float | None:
 
 
 def _strip_common_class(timings: tuple[Timing, ...]) -> tuple[Timing, ...]:
-    """Without the benchmark's class in the names, when all have the same one."""
+    """Names without the benchmark's class, if all have the same one."""
     owners = {timing.workload.rpartition(".")[0] for timing in timings}
     if len(owners) != 1 or owners == {""}:
         return timings

@@ -96,7 +96,7 @@ def text_digest(content: str) -> str:
 
 
 def add_digest_line(text: str, newline: str, *, edited: bool) -> str:
-    """The card with a last line that says what kbuild made of it.
+    """Add a last line to the card with the digest of its text, or the mark of an edited card.
 
     The digest of a card that was edited is not taken: it stays marked as edited.
     """

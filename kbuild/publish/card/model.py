@@ -37,7 +37,7 @@ class VariantFacts:
     overruled: tuple[tuple[str, str], ...] = ()
     """Checks that found errors which the author overruled, with reasons."""
     licensed: tuple[tuple[str, str], ...] = ()
-    """Others' code that is linked in: what it is, and where its licence can be read."""
+    """Licences of others' code that is linked in: the code, and where its licence can be read."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """One file of results: what one machine measured."""
+    """The results of one benchmark run on one machine."""
 
     name: str
     """The file's name without `.json`."""

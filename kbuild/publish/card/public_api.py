@@ -183,7 +183,9 @@ class _PackageReader:
         if module is None:
             return None
         targets = module.names.get(name) or [_Import(star, name) for star in module.stars]
-        known = [found for one in targets if (found := self._follow(path, one)) is not None]
+        known = [
+            definition for one in targets if (definition := self._follow(path, one)) is not None
+        ]
         definite = [target for target in known if not isinstance(target, ast.expr)]
         if not known and self._module((*path, name)) is not None:
             return _Import((*path, name), "")

@@ -147,12 +147,12 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
 
 def _state(project: Project, build: Path) -> str:
     """A digest of all that goes into a card and of what came out."""
-    whole = hashlib.sha256(f"{package_digest()}\0".encode() + os.fsencode(build))
+    hasher = hashlib.sha256(f"{package_digest()}\0".encode() + os.fsencode(build))
     for path in _files(project.root, build):
-        whole.update(b"\0%b\0%b\0" % (os.fsencode(path), sha256_of_file(path).encode()))
+        hasher.update(b"\0%b\0%b\0" % (os.fsencode(path), sha256_of_file(path).encode()))
     for path in sorted((project.root / "benchmarks").glob("benchmark*.py")):
-        whole.update(b"\0" + os.fsencode(path))
-    return whole.hexdigest()
+        hasher.update(b"\0" + os.fsencode(path))
+    return hasher.hexdigest()
 
 
 def _files(root: Path, build: Path) -> Iterator[Path]:

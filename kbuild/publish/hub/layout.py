@@ -51,7 +51,7 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """Files of each variant, and those beside it."""
+    """Files of each variant, and files beside the variants."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()

@@ -58,7 +58,7 @@ class UploadObstacle:
 
 
 class UploadRefusedError(HubError):
-    """Nothing was sent; carries every reason."""
+    """The upload is refused before anything is sent; carries every reason."""
 
     def __init__(self, message: str, reasons: Sequence[UploadObstacle]) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class UploadRefusedError(HubError):
 
 
 def _grouped(reasons: Sequence[UploadObstacle]) -> Iterator[UploadObstacle]:
-    """One for those that say the same of several subjects."""
+    """Join obstacles that differ in their subjects alone."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
         subjects.setdefault((reason.message, reason.hint), []).append(reason.subject)
@@ -117,7 +117,7 @@ class RemoteState:
 
 
 def read_remote_state(hub: HubClient, target: UploadTarget, retry: RetryPolicy) -> RemoteState:
-    """Ask who is there, what there is, and whether the one may change the other.
+    """Read the account, the branches, and whether the account may write to them.
 
     Raises:
         HubError: the Hub cannot be asked.
@@ -148,6 +148,7 @@ def _permission_obstacles(
         yield UploadObstacle("token", denied.message, denied.hint)
         return
     problem = account.write_problem(target.repo)
+    # Anybody may propose a pull request.
     if problem and not target.pull:
         hint = "take a token that may write there, another --repo-id, or --create-pr"
         yield UploadObstacle("token", problem, hint)

@@ -32,7 +32,7 @@ class Repo:
 
     @property
     def page(self) -> str:
-        """Its address below the Hub's own."""
+        """Path of the page below the Hub's address."""
         return f"kernels/{self.id}"
 
     def __str__(self) -> str:

@@ -118,7 +118,7 @@ class UploadResult:
 
 
 def staging_names(branch: str, branches: Iterable[str]) -> tuple[str, ...]:
-    """The branches on which some upload of a version was put together, or still is."""
+    """The staging branches of uploads of a version, finished or not."""
     prefix = f"{_STAGING}{branch}-"
     digits = frozenset("0123456789abcdef")
     return tuple(
@@ -196,7 +196,7 @@ def _count_text(batch: CommitBatch) -> str:
 
 
 _RECENT = 5
-"""Pull requests that are looked into for one that this upload, or an earlier try, has begun."""
+"""Number of pull requests that are searched for one that an earlier try has begun."""
 _ATTRIBUTES = ".gitattributes"
 """The Hub writes into it which files are large."""
 
@@ -303,6 +303,7 @@ def _retry_until_done(job: UploadRun, once: Callable[[], bool]) -> None:
             continue
         except (ConflictError, NotFoundError, BusyError) as error:
             problem = error
+        # A round that committed something made progress, although it failed in the end.
         failures = 1 if job.commits > done else failures + 1
         done = job.commits
         if failures >= _MAX_CONFLICTS:
@@ -323,7 +324,7 @@ class _VersionBranch:
         """The branch when this run first looked; empty when there was none."""
 
     def round(self) -> bool:
-        """One step; True when nothing is left to do."""
+        """Take one step; True when nothing is left to do."""
         job, branch = self.job, self.job.target.branch
         refs = read_refs(job)
         head = refs.branches.get(branch)
@@ -354,6 +355,7 @@ class _VersionBranch:
         if job.target.pull:
             hint = "upload the version without --create-pr first"
             raise HubError(f"{job.repo} has no branch `{branch}` for a pull request", hint=hint)
+        # Named after the content, so that a later run continues, and another build starts anew.
         staging = f"{_STAGING}{branch}-{job.layout.fingerprint}"
         head = refs.branches.get(staging) or self._stage(staging, refs)
         wanted = version_changes(job.layout, read_tree(job, head), is_new=True)
@@ -373,7 +375,7 @@ class _VersionBranch:
         return start
 
     def _clear_away(self, refs: Refs) -> None:
-        """Remove what uploads of this version were put together on; who still does starts anew."""
+        """Remove staging branches of this version; an upload that still uses one starts again."""
         job = self.job
         if job.target.pull:
             return

@@ -126,7 +126,7 @@ def identity_token(token: str | None) -> IdentityToken | None:
 
 
 def require_user(*, interactive: bool) -> None:
-    """Without a token somebody has to be asked.
+    """Require a terminal on which the user can be asked, where there is no token.
 
     Raises:
         SigningError: there is no terminal.
@@ -166,7 +166,7 @@ def open_signer(config: ClientTrustConfig, token: IdentityToken) -> Iterator[Sig
 
 
 def check_before_signing(variant: Path) -> Mapping[str, bool]:
-    """Look at what would be signed; answers which of its sources were dirty.
+    """Check the files that would be signed; return which of the sources were dirty.
 
     Raises:
         CheckError: `metadata.json` is missing, broken, or not about everything beside it.

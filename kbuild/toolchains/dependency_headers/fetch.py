@@ -38,7 +38,7 @@ class HeaderDownload:
 
     pin: PinnedLibrary
     way: str
-    """Name in the list of what was tried."""
+    """Name of the download in the list of attempts."""
     origin: str
     digest: str
     """A digest that is known before the content is fetched."""
@@ -84,7 +84,7 @@ class HeaderDownload:
 
 @dataclass(frozen=True)
 class TagCommits:
-    """Trust on first use, for the tags of git repositories."""
+    """Records the commit of each git tag at its first use, and compares it later."""
 
     folder: Path
     store: Store
@@ -136,7 +136,7 @@ _CHECKOUT_OPTIONS = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=fal
 def git_download(
     pin: PinnedLibrary, runner: Runner, environ: Mapping[str, str], commits: TagCommits
 ) -> HeaderDownload | str:
-    """The way through git, or why there is none."""
+    """The download through git, or the reason why there is none."""
     repository = pin.library.repository
     if repository is None:
         return f"no repository with {pin.library.title} is known"
@@ -222,7 +222,7 @@ PACKAGE_INDEX = "package index"
 def wheel_download(
     pin: PinnedLibrary, runner: Runner, environ: Mapping[str, str]
 ) -> HeaderDownload | str:
-    """The way through the package index, or why there is none."""
+    """The download through the package index, or the reason why there is none."""
     if pin.wheel is None:
         return f"no wheel is known that holds {pin.title}"
     locked, root = pin.wheel.locked, pin.wheel.root

@@ -178,13 +178,13 @@ def version_of_tree(check: SourceTreeMarkers, root: Path) -> str | None:
 
 def digest_of_folders(folders: tuple[Path, ...]) -> str:
     """SHA-256 over the paths and contents of every file in the folders."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for folder in folders:
         for path in _files(folder):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-            whole.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
-        whole.update(b"\0")
-    return whole.hexdigest()
+            hasher.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        hasher.update(b"\0")
+    return hasher.hexdigest()
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -74,7 +74,7 @@ def _headers_in_folder(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
 
 
 FailedAttempts = Mapping[str, str]
-"""Way -> why it did not lead anywhere."""
+"""Attempt -> the reason why it failed."""
 
 
 def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> ToolchainError:
@@ -202,7 +202,7 @@ class HeaderResolver:
         return unavailable_headers_error(pin, tried | self._no_way(pin) | failures)
 
     def _at_hand(self, pin: PinnedLibrary) -> DependencyHeaders | dict[str, str]:
-        """The headers, when they are on this machine; otherwise where they are not."""
+        """The headers if they are on this machine; else the places where they are not."""
         if pin.title not in self._here:
             self._here[pin.title] = self._look(pin)
         return self._here[pin.title]

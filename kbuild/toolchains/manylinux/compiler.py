@@ -34,7 +34,7 @@ class LinkedCompiler:
     """Release of the C library that it compiles against."""
     cpu: str
     libstdcxx: Path
-    """Its libstdc++.a."""
+    """Path of its libstdc++.a."""
     nonshared: Path | None
     """The static part of its libc."""
     fingerprint: str
@@ -84,7 +84,7 @@ def link_requirements(cxx: Path, cache: FactCache, runner: Runner) -> LinkRequir
 
 
 def _gcc(cxx: Path, runner: Runner) -> str:
-    """Named by the folder of GCC's start files, which clang uses as well; empty without."""
+    """Release of GCC, from the folder of its start files, which clang uses as well; else empty."""
     start = _file("crtbegin.o", cxx, runner)
     return start.parent.name.partition(".")[0] if start else ""
 

@@ -61,7 +61,7 @@ class ArchiveMember:
     name: str
     data: bytes
     defines: tuple[str, ...]
-    """Its global symbols."""
+    """Names of the global symbols that the member defines."""
 
 
 def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[ArchiveMember]:
@@ -178,7 +178,7 @@ _FLAGS = ("-std=gnu++14", "-O2", "-fPIC", "-g0", "-c")
 
 @dataclass(frozen=True)
 class LinkEnvironment:
-    """A made folder, and how to use it."""
+    """A link environment in a folder, and the options to use it."""
 
     policy: str
     folder: Path
@@ -284,7 +284,7 @@ class ManylinuxLinking:
     cache_entries: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    """Remarks on why it is not promised, where that is a pity."""
+    """Remarks on why the result is not promised to be portable, where it could be."""
 
 
 def manylinux_linking(

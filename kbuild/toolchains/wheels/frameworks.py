@@ -55,7 +55,7 @@ class WheelTreeMaker:
 
     @property
     def recipe(self) -> Recipe:
-        """The wheel that there is, and what is made of it.
+        """Recipe of the store entry: the wheel, and the files that are taken from it.
 
         Raises:
             ToolchainError: there is none.

@@ -78,7 +78,7 @@ class UnreachableIndexError(ToolchainError):
         )
 
     def __add__(self, other: UnreachableIndexError) -> UnreachableIndexError:
-        """One error for both."""
+        """Combine two errors."""
         instead = dict.fromkeys((*self.instead, *other.instead))
         return UnreachableIndexError(self.reason, self.missing | other.missing, tuple(instead))
 
@@ -108,6 +108,7 @@ class PackageIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # The client is a cached property: without a request there is none to close.
         if "client" in vars(self):
             self.client.close()
 
@@ -171,6 +172,7 @@ class PackageIndex:
 
     def _named(self, names: Collection[str], project: str) -> list[Link]:
         """The files of these names; the index is asked only when this machine has none of them."""
+        # Files on this machine go first, so that a full find-links folder needs no network.
         for only_here in (True, False):
             packages = self.files(project, only_here=only_here)
             links = [package.link for package in packages if package.link.filename in names]

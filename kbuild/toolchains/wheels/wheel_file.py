@@ -204,6 +204,7 @@ class Wheel:
             before = at - _LOCATOR - _END_64.size
             if before >= 0 and tail.startswith(b"PK\6\6", before):
                 longer = _END_64.unpack_from(tail, before)[1]
+                # The larger one counts: a hostile file may state two lengths.
                 length = longer if length == _IN_64_BIT_RECORD else max(length, longer)
             allowed = UnpackLimit(locked.filename, size)
             if length > allowed.MOST_MEMBERS * _MEAN_ENTRY_SIZE:
@@ -282,6 +283,7 @@ class Wheel:
             StorageError: there is not enough space for them.
         """
         targets = {name: target for name in self.names if (target := place(name)) is not None}
+        # Before anything is fetched or written.
         self._refuse_too_large(folder, targets)
         names = (*targets, self.record_name)
         if self._remote is not None:
@@ -313,7 +315,7 @@ class Wheel:
             )
 
     def _digests(self) -> Mapping[str, str]:
-        """See `recorded`."""
+        """Read RECORD, see `parse_record`; it must be the one that the lock names."""
         text = self.read(self.record_name)
         if self.locked.record is not None and sha256(text) != self.locked.record:
             raise self._broken(self.record_name, "it is not the RECORD that the lock names")
@@ -329,6 +331,7 @@ class Wheel:
         ):
             while block := source.read(_BLOCK):
                 size += len(block)
+                # Stop at the stated size: a compressed member may go on without end.
                 if size > info.file_size:
                     break
                 content_hash.update(block)

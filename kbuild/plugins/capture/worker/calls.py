@@ -70,7 +70,7 @@ _HELPERS = {
     "double", "float", "half", "int", "long", "short", "new", "new_tensor", "apply_", "is_sparse",
     "as_subclass", "unflatten", "dim_order", "untyped_storage",
 }  # fmt: skip
-"""Methods and functions of Torch that are no operators: of what a run knows, or that it answers."""
+"""Methods and functions of Torch that are no operators, and that a run can answer."""
 _REFUSED_METHODS = (
     "torch._tensor.Tensor.backward", "torch._tensor.Tensor.register_", "torch._tensor.Tensor.__dl",
     "torch.nn.functional.torch", "torch.amp.autocast_mode.is_", "torch.autograd.grad_mode.set_",
@@ -83,7 +83,7 @@ asked_at_import: dict[str, set[int]] = {}
 
 
 class CallFilter:
-    """Looks at each call that an author's code makes of others' code."""
+    """Checks every call from an author's code to other code."""
 
     def __init__(
         self, is_author: Callable[[str], bool], explanation: Callable[[BaseException], str]
@@ -96,7 +96,7 @@ class CallFilter:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """In this context calls are looked at.
+        """Watch calls in this context.
 
         Raises:
             CaptureError: one is refused.
@@ -121,9 +121,10 @@ class CallFilter:
             raise self.error
 
     def _enter(self, frame: FrameType, _: str, __: Any) -> Callable[..., Any] | None:
-        """Look at the errors in an author's function, also at those that it catches."""
+        """Watch the errors raised in an author's function, also those that it catches."""
         if not self._is_of_author(frame.f_code):
             return None
+        # Only exceptions matter; an event for each line would be slow.
         frame.f_trace_lines = False
         return self._look_at_error
 
@@ -153,6 +154,7 @@ class CallFilter:
 
     def _refuse(self, name: str, frame: FrameType) -> None:
         error = CaptureError(refusal(name), f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        # Kept as well as raised: the author's code may catch it and go on.
         self.error = self.error or error
         raise error
 
@@ -196,7 +198,7 @@ def note_question(frame: FrameType | None) -> None:
 
 @contextmanager
 def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
-    """In this context, lines of the author's modules that ask for settings are noted."""
+    """Record the lines of the author's modules that ask for settings in this context."""
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         caller = frame if event == "c_call" else frame.f_back if event == "call" else None
@@ -215,14 +217,15 @@ def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
 
 
 def _begins(name: str, modules: tuple[str, ...]) -> bool:
-    """Whether a function belongs to a module, or to one below it."""
+    """True if a function belongs to one of the modules, or to one below them."""
     return name.startswith(tuple(f"{module}." for module in modules))
 
 
 def _name_of_frame(frame: FrameType) -> str:
-    """The module and the qualified name of a function; with the attribute that it is asked for."""
+    """Qualified name of a function; for `__getattr__`, of the attribute."""
     code, names = frame.f_code, frame.f_locals
     first = names.get(code.co_varnames[0]) if code.co_argcount else None
+    # All variables are read by one method: only the mapping tells what is asked.
     if first is os.environ:
         return f"os.environ.{code.co_name}"
     qualified = getattr(code, "co_qualname", "")
@@ -233,6 +236,7 @@ def _name_of_frame(frame: FrameType) -> str:
     if code.co_name == "__getattr__" and isinstance(names.get("name"), str):
         name = f"{name.removesuffix('__getattr__')}{names['name']}"
     wrapped = names.get("fn")
+    # Torch wraps many functions in this one: the wrapped function is the one that is called.
     if qualified.startswith("_disable_dynamo.") and callable(wrapped):
         return f"{wrapped.__module__}.{wrapped.__qualname__}"
     getter = getattr(first, "getter", None)
@@ -260,7 +264,7 @@ def _name_of_builtin(function: Any) -> str:
 
 
 def _operators() -> set[str]:
-    """Names of ATen's operators, those that write as well."""
+    """Names of ATen's operators, in-place ones included."""
     names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - there is no public name
     short = {name.partition("::")[2].partition(".")[0] for name in names if name[:6] == "aten::"}
     return short | {f"{name}_" for name in short}

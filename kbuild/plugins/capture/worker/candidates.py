@@ -16,7 +16,7 @@ from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.symbols import Symbols
 
 _OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-"""What a candidate sets that is no constant of the kernel."""
+"""Keys of a candidate that are launch options, not constants of the kernel."""
 
 
 class LaunchValues(dict[str, Any]):
@@ -27,14 +27,15 @@ class LaunchValues(dict[str, Any]):
     ) -> None:
         super().__init__(values)
         self.varied = dict(varied or {})
-        """What candidates set and is no symbol -> the kernel, and where it is launched."""
+        """Name that candidates set and that is no symbol -> the kernel, and the place of its
+        launch."""
 
     def __getitem__(self, name: str) -> Any:
         self._require_known(name)
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As that of a dictionary."""
+        """Like `dict.get`."""
         self._require_known(name)
         return super().get(name, default)
 
@@ -46,7 +47,7 @@ class LaunchValues(dict[str, Any]):
 
 
 class OwnCandidates:
-    """What decorators of one launch add to its values."""
+    """Values that the decorators of one launch add to its arguments."""
 
     def __init__(self, symbols: Symbols, values: LaunchValues, place: str) -> None:
         self._symbols, self._values, self._place = symbols, values, place
@@ -55,7 +56,7 @@ class OwnCandidates:
         """Constants that candidates set."""
 
     def add(self, chain: Sequence[Any], args: Sequence[Any]) -> None:
-        """Add what a kernel's decorators decide, the outermost first.
+        """Add the values that a kernel's decorators set, the outermost decorator first.
 
         Raises:
             CaptureError: a constant of candidates has the name of a size.
@@ -70,7 +71,7 @@ class OwnCandidates:
                     values[name] = function(LaunchValues({**given, **values}, values.varied))
 
     def _add_candidates(self, tuner: Any) -> None:
-        """Integers become symbols of their names."""
+        """Turn the integers of candidates into symbols with their names."""
         settings, kernel = [c.all_kwargs() for c in tuner.configs], tuner.base_fn.__name__
         for name in dict.fromkeys(name for setting in settings for name in setting):
             choices = [setting.get(name) for setting in settings]
@@ -90,7 +91,7 @@ class OwnCandidates:
                 self._values.varied[name] = (kernel, self._place)
 
     def end(self, kernel: str) -> None:
-        """The constants mean nothing behind their launch.
+        """Remove the constants after their launch.
 
         Raises:
             CaptureError: the function took a path because of one.
@@ -113,7 +114,7 @@ def key_of(chain: Sequence[Any]) -> list[str] | None:
 
 @contextmanager
 def symbolic_extremes() -> Iterator[None]:
-    """`min` and `max` of symbols are expressions, and no paths."""
+    """Replace `min` and `max` of symbols by expressions, so that they do not fork paths."""
     with (
         mock.patch.object(builtins, "min", partial(_extreme, min, torch.sym_min)),
         mock.patch.object(builtins, "max", partial(_extreme, max, torch.sym_max)),

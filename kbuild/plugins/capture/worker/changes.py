@@ -1,4 +1,4 @@
-"""Which state of an author's modules a program can change, read from their sources."""
+"""State of an author's modules that calls can change, read from the sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Scope = (*_Function, ast.ClassDef)
 
 @dataclass
 class Changes:
-    """What functions of one module change; names are the module's, dotted where they are parts."""
+    """State that the functions of one module change; names of attributes are dotted."""
 
     rebound: dict[str, int] = field(default_factory=dict)
     """Global that a function assigns -> the line."""
@@ -33,7 +33,7 @@ class Changes:
 
 
 def changes_of(tree: ast.Module) -> Changes:
-    """What a module's functions change."""
+    """Collect the state that a module's functions change."""
     changes = Changes()
     others: set[str] = set()
     for owner, function in _functions(tree):
@@ -92,7 +92,7 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _written(node: ast.AST) -> Iterator[tuple[str, int, list[ast.expr]]]:
-    """What a node writes to: a dotted name, its line (negative: changed in place), the values."""
+    """Targets that a node writes to: dotted name, line (negative: changed in place), values."""
     targets: list[ast.expr] = []
     values: list[ast.expr] = []
     if isinstance(node, ast.Assign):
@@ -126,7 +126,7 @@ def _called(node: ast.Call) -> Iterator[tuple[str, int, list[ast.expr]]]:
 
 
 def _asked(node: ast.AST) -> Iterator[str]:
-    """Names that a node looks into before something is computed: `key in X`, `X is None`."""
+    """Names that a node checks before a value is computed: `key in X`, `X is None`."""
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             if name := _dotted(side):
@@ -182,7 +182,7 @@ def dependent_names(tree: ast.Module, lines: set[int]) -> dict[str, int]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, simple ones where the compound one decides on nothing."""
+    """Statements; bodies in place of `try` and `with`, and branches of `if` after it."""
     for statement in body:
         if isinstance(statement, (ast.Try, ast.With)):
             yield from _statements(statement.body)

@@ -1,4 +1,4 @@
-"""What an `autograd.Function` is given in a run."""
+"""The `ctx` argument of an `autograd.Function` in a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Context:
-    """What an `autograd.Function` gets as `ctx`."""
+    """The `ctx` argument of `forward` and `backward` of an `autograd.Function`."""
 
     def __init__(self, needs: Sequence[Any]) -> None:
         self.needs_input_grad = needs
@@ -21,18 +21,18 @@ class Context:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Tensors for forward-mode differentiation, which ops do not have."""
+        """Ignore tensors for forward-mode differentiation, which ops do not have."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Results without a gradient."""
+        """Mark results as having no gradient."""
         self.non_differentiable = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Arguments that the forward pass writes to."""
+        """Mark arguments that the forward pass writes to."""
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether absent gradients become zeros."""
+        """Set whether absent gradients become zeros."""
         self.materialize_grads = value
 
 

@@ -15,13 +15,13 @@ _CLASSES = (
     ("triton.experimental.gluon.nvidia.hopper", "TensorDescriptor"),
 )
 _ALIGNMENT = 512
-"""What the allocators of GPUs align memory to."""
+"""Alignment in bytes of the memory that allocators of GPUs return."""
 _ITEMS = ("swizzle_byte_width", "transposed", "fp4_padded")
-"""Of a layout in shared memory: what does not follow from the block and the dtype."""
+"""Attributes of a layout in shared memory that do not follow from the block and the dtype."""
 
 
 def _classes() -> Iterator[Any]:
-    """Those that this release of Triton has."""
+    """Descriptor classes that the installed release of Triton has."""
     for module, name in _CLASSES:
         try:
             yield getattr(importlib.import_module(module), name)
@@ -33,7 +33,7 @@ DESCRIPTORS = tuple(_classes())
 
 
 def description_of(descriptor: Any, line: str) -> dict[str, Any]:
-    """What an image is compiled for: the block, the padding, and Gluon's layout of the block.
+    """Properties that an image is compiled for: block, padding, and Gluon's layout of the block.
 
     Args:
         descriptor: as the author makes it.
@@ -53,7 +53,7 @@ def description_of(descriptor: Any, line: str) -> dict[str, Any]:
 
 
 def _layout(descriptor: Any, line: str) -> dict[str, Any]:
-    """Of a descriptor of Gluon; empty where it is the default of its block."""
+    """Layout of a Gluon descriptor; empty if it is the default of its block."""
     layout = getattr(descriptor, "layout", None)
     if layout is None:
         return {}

@@ -48,7 +48,7 @@ def _provide_device_guard() -> None:
 
 
 def differentiable(tensor: torch.Tensor) -> torch.Tensor:
-    """The leaf of an argument, which gets a graph of its own.
+    """Create the leaf of an argument, from which Torch builds a graph.
 
     The author's function gets no leaf, because it may write to the argument.
     """
@@ -61,7 +61,7 @@ def differentiable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_argument(tensor: torch.Tensor) -> bool:
-    """Whether the gradient of a tensor is that of an argument, which it is or is a view of."""
+    """True if the tensor is an argument or a view of one, so that they share the gradient."""
     node = tensor.grad_fn
     while node is not None and not _is_python(node) and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
@@ -69,7 +69,7 @@ def is_argument(tensor: torch.Tensor) -> bool:
 
 
 def defines_functions() -> bool:
-    """Whether modules other than Torch's have an `autograd.Function`."""
+    """True if a module other than Torch's defines an `autograd.Function`."""
     known = list(torch.autograd.Function.__subclasses__())
     for kind in known:
         known += kind.__subclasses__()
@@ -78,7 +78,7 @@ def defines_functions() -> bool:
 
 
 def noted_materialize_grads(context: Any, value: bool) -> None:
-    """`ctx.set_materialize_grads`, whose value cannot be read."""
+    """Replace `ctx.set_materialize_grads`, whose value cannot be read, and remember the value."""
     context.keeps_absent_gradients = not value
 
 
@@ -106,29 +106,31 @@ def gradients(
 
     for output, gradient in outputs:
         add(output.grad_fn, output.output_nr, gradient)
-    found: dict[int, torch.Tensor] = {}
+    by_leaf: dict[int, torch.Tensor] = {}
     for node in _in_order([output.grad_fn for output, _ in outputs]):
         given = pending.pop(node, None)
         if given is None:
             continue
         if hasattr(node, "variable"):
-            found[id(node.variable)] = given[0]
+            by_leaf[id(node.variable)] = given[0]
             continue
         for (following, position), gradient in _passed_on(node, given):
             add(following, position, gradient)
-    return {name: found[id(leaf)] for name, leaf in leaves.items() if id(leaf) in found}
+    return {name: by_leaf[id(leaf)] for name, leaf in leaves.items() if id(leaf) in by_leaf}
 
 
 def _passed_on(
     node: Any, given: Mapping[int, torch.Tensor]
 ) -> Iterator[tuple[tuple[Any, int], torch.Tensor]]:
-    """What a node of the graph gives to those that follow."""
+    """Edges from a node of the graph to the next nodes, each with the gradient passed along it."""
     values = [given.get(at) for at in range(len(_metadata(node)))]
     if not _is_python(node):
         results = node(*values)
         results = results if isinstance(results, tuple) else (results,)
         pairs = zip(node.next_functions, results, strict=True)
     else:
+        # Torch fills absent gradients with zeros before it calls `backward`, unless `ctx` says not
+        # to.
         if not getattr(node, "keeps_absent_gradients", False):
             values = [
                 torch.zeros(tuple(m.shape), dtype=m.dtype, device="cuda")

@@ -11,7 +11,7 @@ from triton.runtime import driver
 _PROPERTIES = {
     "max_shared_mem": 3 << 15, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
 }  # fmt: skip
-"""What generators derive defaults from; three pipeline stages of it."""
+"""Device properties that generators derive defaults from; made up, and the same for every GPU."""
 
 
 class GeneratorDriver:
@@ -19,15 +19,15 @@ class GeneratorDriver:
 
     @property
     def utils(self) -> GeneratorDriver:
-        """Answers the questions."""
+        """The driver itself, which answers the questions about the device."""
         return self
 
     def get_current_device(self) -> int:
-        """The only one."""
+        """Number of the only device."""
         return 0
 
     def get_device_properties(self, _: int) -> Mapping[str, int]:
-        """The same for every GPU, so that sources are."""
+        """Properties that are the same for every GPU, so that the sources are the same."""
         return _PROPERTIES
 
 

@@ -1,4 +1,4 @@
-"""What an author's code asks a tensor about gradients, which runs do not record."""
+"""Attributes of tensors about gradients, answered for the author's code: runs record none."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ class AskedAtImportError(CaptureError):
 
 
 class _Answer(str):
-    """A text in place of which other GPUs or releases have another."""
+    """A text that differs on other GPUs or releases."""
 
     __slots__ = ("question",)
     question: str
 
 
 class _SeveralAnswers:
-    """A text that is known to be there; which one it is, no variant knows."""
+    """A text with several possible values: code may test that it is there, and nothing else."""
 
     def __init__(self, question: str) -> None:
         self._question = question
@@ -84,7 +84,7 @@ class ImportDevice(devices.TargetDevice):
         self.folders = tuple(folders)
         self.is_author = lambda file: file.startswith(self.folders)
         self.errors: list[CaptureError] = []
-        """Also those that the author's code has caught."""
+        """Errors of the import, also those that the author's code has caught."""
 
     @property
     def backend(self) -> str:
@@ -92,7 +92,7 @@ class ImportDevice(devices.TargetDevice):
         return self._vendor
 
     def gpu(self, question: str) -> devices.TargetDevice:
-        """Itself, of a known arch.
+        """The device itself, if its arch is known.
 
         Raises:
             AskedAtImportError: the arch is not known yet.
@@ -106,7 +106,7 @@ class ImportDevice(devices.TargetDevice):
         self._raise(CaptureError(f"cannot be captured: {message}"), at)
 
     def answer(self, question: str, text: str) -> str:
-        """The text, marked."""
+        """The text, marked as an answer."""
         answer = _Answer(text)
         answer.question = question
         return answer
@@ -119,7 +119,7 @@ class ImportDevice(devices.TargetDevice):
         raise error
 
     def answers_to(self, file: str) -> bool:
-        """Whether code asks for the author: also a library does that the author's modules import.
+        """True if code asks for the author: the author's files, or a library that they import.
 
         Torch and Triton ask for themselves, and so does a DSL that writes kernels.
         """
@@ -180,6 +180,8 @@ def imported_function(
         names = vars(module)
         for name, value in list(names.items()):
             if type(value) is _Answer:
+                # A constant that other GPUs have with another value: a decision on it would be
+                # wrong there.
                 names[name] = _SeveralAnswers(value.question)
     return function
 
@@ -194,7 +196,7 @@ def _load(path: str) -> Any:
 
 @contextmanager
 def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator[None]:
-    """`torch.version.cuda` and `.hip` say whose the GPU is, to the author's files alone."""
+    """Let `torch.version.cuda` and `.hip` name the GPU's vendor, to the author's files alone."""
 
     def told(vendor: str, original: Any, _: Any) -> Any:
         if not is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 - the documented way
@@ -208,6 +210,7 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
     version: Any = torch.version
     kind, known = version.__class__, vars(version)
     answers = {name: property(partial(told, name, known[name])) for name in ("cuda", "hip")}
+    # Attributes that a module has cannot be computed; properties of its class can.
     version.__class__ = type("_Version", (kind,), answers)
     try:
         yield
@@ -217,7 +220,7 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
 
 @contextmanager
 def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
-    """Modules are told of a GPU; what stands in place of a function leads to it later.
+    """Answer modules' questions about a GPU while they are imported, in this context.
 
     Raises:
         CaptureError: a question has no answer, whatever the module did then.
@@ -241,7 +244,7 @@ def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
 
 
 def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced while modules are imported: an object, a name, and the value."""
+    """Replacements while modules are imported: an object, a name, and the value."""
     for path, question in devices.QUESTIONS.items():
         yield _standing(own, path, question)
     for name in _UNKNOWN:
@@ -263,7 +266,7 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
-    """A function of Torch that answers while modules are imported.
+    """Replace a function of Torch by one that answers while modules are imported.
 
     An alias of it lasts: whenever it is called, it calls what the name stands for by then.
     """
@@ -282,7 +285,7 @@ def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tup
 
 
 def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:
-    """In place of what starts the driver."""
+    """Replace the function that starts CUDA's driver: the author's code may not call it."""
     if not own.line()[0]:
         original()
         return
@@ -292,7 +295,7 @@ def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:
 
 
 def _asker(*libraries: str) -> str:
-    """The file of the code that asks, past kbuild, Python's own modules, and libraries."""
+    """The file of the asking code, without frames of kbuild, Python's library and `libraries`."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""One launch of a Triton kernel, as a step of a run."""
+"""The launch of a Triton kernel, as a step of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def launch_step(  # noqa: PLR0917
     described: Callable[[Any], Any],
     place: str,
 ) -> dict[str, Any]:
-    """One `kernel[grid](*args, **kwargs)`.
+    """Record one `kernel[grid](*args, **kwargs)`.
 
     Args:
         kernel: a kernel function, and what is wrapped around it.
@@ -95,7 +95,7 @@ def _add_value(
 
 
 def _name_of(launched: Any, kernel: Any, place: str) -> str:
-    """What the kernel's module calls it with its decorators.
+    """Name of the kernel, with its decorators, in its module.
 
     Raises:
         CaptureError: the module has no such name, so that no build finds the kernel.

@@ -30,13 +30,13 @@ _REMEDY = "make it an argument of the function, or a constant"
 
 @dataclass
 class ModuleState:
-    """What programs can change in the author's modules."""
+    """State of the author's modules that calls can change, and that no run may rely on."""
 
     modules: Sequence[ModuleType]
     removed: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Namespace and name that are taken away in runs -> why."""
+    """Namespace and name that runs do not find -> why."""
     remembered: list[tuple[ModuleType, str, str]] = field(default_factory=list)
-    """Module, name, and the line that fills it."""
+    """Module, name of a global that caches a value, and the line that fills it."""
 
     def __post_init__(self) -> None:
         self._namespaces: dict[int, dict[str, Any]] = {}
@@ -99,7 +99,7 @@ class ModuleState:
                         self._remove_attribute(value, attribute, why)
 
     def _is_own(self, value: Any) -> bool:
-        """Whether a value is an object, a class or a function of the author's."""
+        """True if a value is an object, a class or a function of the author's."""
         kinds = value.__mro__ if isinstance(value, type) else (type(value),)
         own = {module.__name__ for module in self.modules}
         is_plain = isinstance(value, (SimpleNamespace, FunctionType))
@@ -119,11 +119,11 @@ class ModuleState:
                 self._guarded[type(owner)] = None
 
     def _add_answers(self, trees: Mapping[ModuleType, ast.Module]) -> None:
-        """Globals whose values an answer decided when the module was imported."""
-        found: dict[str, dict[str, int]] = {}
+        """Hide globals whose values depend on an answer that a module got when it was imported."""
+        lines_by_module: dict[str, dict[str, int]] = {}
         for module, tree in trees.items():
             lines = asked_at_import.get(module.__file__ or "", set())
-            found[module.__name__] = dependent_names(tree, lines) if lines else {}
+            lines_by_module[module.__name__] = dependent_names(tree, lines) if lines else {}
         for module, tree in trees.items():
             for node in ast.walk(tree):
                 if not isinstance(node, ast.ImportFrom):
@@ -134,10 +134,12 @@ class ModuleState:
                 except ImportError:
                     continue
                 for alias in node.names:
-                    if line := found.get(source, {}).get(alias.name, 0):
-                        found[module.__name__].setdefault(alias.asname or alias.name, line)
+                    if line := lines_by_module.get(source, {}).get(alias.name, 0):
+                        lines_by_module[module.__name__].setdefault(
+                            alias.asname or alias.name, line
+                        )
             file = Path(module.__file__ or "").name
-            for name, line in found[module.__name__].items():
+            for name, line in lines_by_module[module.__name__].items():
                 why = f"`{name}`, which depends on what {file}:{line} asks when it is imported"
                 self._remove(vars(module), name, why)
 
@@ -145,7 +147,7 @@ class ModuleState:
 
     @contextmanager
     def taken_away(self) -> Iterator[None]:
-        """In this context what programs can change is absent, and nothing is remembered.
+        """Hide state that calls can change, and clear caches, in this context.
 
         Raises:
             CaptureError: the run keeps a tensor for the next call.
@@ -187,7 +189,7 @@ class ModuleState:
                 value.cache_clear()
 
     def _defaults(self) -> Iterator[tuple[FunctionType, Any]]:
-        """Default arguments of the author's functions that calls may change."""
+        """Default arguments of the author's functions, which calls may change."""
         values = (value for module in self.modules for value in list(vars(module).values()))
         for function in values:
             if isinstance(function, FunctionType):
@@ -198,7 +200,7 @@ class ModuleState:
 
     @property
     def _refuse_attribute(self) -> Any:
-        """`__getattr__` of a class that refuses what was taken away from its objects."""
+        """`__getattr__` of a class: refuse attributes that were hidden from its objects."""
 
         def refuse(owner: Any, name: str) -> Any:
             error = AttributeError(name, name=name, obj=owner)
@@ -209,7 +211,7 @@ class ModuleState:
         return refuse
 
     def explanation(self, error: BaseException) -> str:
-        """The reason for an error, if it is that something was taken away."""
+        """The reason for an error that hidden state has caused; empty for others."""
         if not isinstance(error, (NameError, AttributeError)):
             return ""
         owner, name = getattr(error, "obj", None), error.name
@@ -221,7 +223,7 @@ class ModuleState:
 
 
 def _value(module: ModuleType, name: str) -> tuple[Any, bool]:
-    """What a dotted name of a module is, and whether it is nothing."""
+    """Value of a dotted name in a module, and True if there is none."""
     value: Any = module
     for part in name.split("."):
         if part not in getattr(value, "__dict__", {}):

@@ -16,7 +16,7 @@ from kbuild.plugins.capture.worker.symbols import log2
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 _FOLDER = str(Path(__file__).parent)
-"""Of what stands in the place of the author's functions."""
+"""Folder of the functions that replace those the author calls."""
 _FOLLOWED = {"ceil", "copysign", "fabs", "floor", "fsum", "log2", "prod", "sqrt", "trunc"}
 _WAY_ROUND = (
     "compute with `+`, `-`, `*`, `//`, `%`, `math.ceil`, `math.sqrt`, `triton.cdiv` or "
@@ -25,7 +25,7 @@ _WAY_ROUND = (
 
 
 class _NumberType(type):
-    """A type of numbers of Python, which symbols are of as well."""
+    """A type of Python's numbers for `isinstance`: symbols are instances as well."""
 
     plain: type
     symbol: type
@@ -78,7 +78,7 @@ class SizeText(str):
 
 
 def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
-    """Functions of `math`, each with what stands in its place."""
+    """Functions of `math`, each with its replacement."""
     yield math.sqrt, partial(_root, math.sqrt)
     yield math.log2, partial(log2, math.log2)
     for name, function in vars(math).items():
@@ -87,7 +87,7 @@ def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
 
 
 def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
-    """Divisions by a number that may be 0: Python raises then, where the author divides.
+    """Divisions that raise an error if the divisor is 0, as Python's do, in the author's code.
 
     Args:
         is_author: whether a file of code is one of the author's; Torch divides as well.
@@ -105,6 +105,7 @@ def _division(
     def divided(number: Any, other: Any) -> Any:
         file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
         divisor = number if method.startswith("__r") else other
+        # Torch divides as well, and a decision in its code would be a path of the op.
         is_asked = is_author(file) or file.startswith(_FOLDER)
         if is_asked and isinstance(divisor, _SYMBOLS) and divisor == 0:
             raise ZeroDivisionError("division by zero")
@@ -114,12 +115,12 @@ def _division(
 
 
 def _root(original: Callable[[Any], float], number: Any) -> Any:
-    """`math.sqrt`, of symbols as well."""
+    """Replace `math.sqrt`, which does not take symbols."""
     return torch.sym_sqrt(number) if isinstance(number, _SYMBOLS) else original(number)
 
 
 def _computed(original: Callable[..., Any], name: str, *args: Any, **more: Any) -> Any:
-    """A function of `math` that has no form for symbols."""
+    """Refuse a function of `math` that has no form for symbols."""
     if any(isinstance(value, _SYMBOLS) for value in args):
         raise CaptureError(f"computes `math.{name}` of a size: {_WAY_ROUND}")
     return original(*args, **more)

@@ -1,4 +1,4 @@
-"""Operators of ATen: what they make, which of their arguments they write to."""
+"""Operators of ATen: kinds of results, and arguments that an operator writes to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def operator_of(func: Any) -> str:
 
 
 def is_view(func: Any) -> bool:
-    """Whether an operator returns views of its arguments."""
+    """True if an operator returns views of its arguments."""
     returned = schema_of(func).returns
     return bool(returned) and all(
         value.alias_info is not None and not value.alias_info.is_write for value in returned
@@ -41,7 +41,7 @@ def is_view(func: Any) -> bool:
 
 
 def uses_default_dtype(operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operator makes a tensor of the dtype that the program has set."""
+    """True if an operator creates a tensor of the process's default dtype."""
     if operator not in MAKERS or kwargs.get("dtype") is not None:
         return False
     numbers = args if operator in ("arange", "scalar_tensor") else args[1:2]
@@ -50,7 +50,7 @@ def uses_default_dtype(operator: str, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def writes(func: Any, position: int) -> bool:
-    """Whether an operator writes to the argument at a position."""
+    """True if an operator writes to the argument at a position."""
     arguments = schema_of(func).arguments
     info = arguments[position].alias_info if position < len(arguments) else None
     return info is not None and info.is_write

@@ -27,11 +27,11 @@ from kbuild.plugins.capture.worker.runs import (
 from kbuild.plugins.capture.worker.trace import traced
 
 MOST_PATHS = 128
-"""Paths of one function with one choice of dtypes and options."""
+"""Largest number of paths of one function with one choice of dtypes and options."""
 _MOST_EXHAUSTIVE = 1 << 17
-"""Values of a single size that are all tried before a condition counts as unreachable."""
+"""Largest number of values of one size that are all tried."""
 _MOST_REPAIRS, _MOST_OPTIONS = 40, 16
-"""Changes of a single name in a search, and values that are compared for each."""
+"""Changes of one name in a search, and values that are compared for each change."""
 _EXAMPLES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 64, 100, 127, 128, 256, 512, 1000, 1024)
 
 Values = Mapping[str, int | float]
@@ -39,13 +39,13 @@ Values = Mapping[str, int | float]
 
 @dataclass
 class Paths:
-    """What was found."""
+    """Result of a search for all paths of a function."""
 
     traces: list[Trace] = field(default_factory=list)
     unreachable: list[list[str]] = field(default_factory=list)
     """Prefixes of conditions whose end no call within the bounds meets, as far as was tried."""
     unproven: list[list[str]] = field(default_factory=list)
-    """Those where not all values were tried."""
+    """Prefixes of conditions that no tried call meets, where not all values were tried."""
     dropped: int = 0
     """Paths that were not followed because there were too many."""
 
@@ -102,10 +102,10 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
-            found = search.values(conditions, trace.hints)
-            if found is not None:
+            values = search.values(conditions, trace.hints)
+            if values is not None:
                 asked = len(questions)
-                work.append(_Branch(found, trace.decisions, asked, guards[:at], guards[at][0]))
+                work.append(_Branch(values, trace.decisions, asked, guards[:at], guards[at][0]))
             elif search.was_exhaustive:
                 paths.unreachable.append(conditions)
             else:
@@ -115,14 +115,14 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A run that is to be made: conditions that hold as in another run, and one that does not."""
+    """A run to make: conditions that hold as in an earlier run, then one that does not hold."""
 
     hints: Values
     decisions: Mapping[str, bool]
     asked: int = 0
-    """Decisions whose other answer has its own branch."""
+    """Number of decisions whose other answer has a branch of its own."""
     before: Sequence[tuple[str, bool]] = ()
-    """Conditions up to there, and whether the run itself decides them."""
+    """Conditions before that one, each with True if the run itself decides on it."""
     negated: str = ""
     """The condition that does not hold."""
 
@@ -147,7 +147,7 @@ class _Branch:
 
 
 def _is_one_of_many(guard: str, negated: str) -> bool:
-    """Whether a run decides on a single value where another one decided on another value."""
+    """True if both conditions compare the same number, with different single values."""
     return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
 
 
@@ -182,7 +182,7 @@ class Search:
     def _every_value(
         self, name: str, conditions: Sequence[str], near: Values
     ) -> Sequence[int] | None:
-        """All values of a name between which conditions can tell; None where they are too many."""
+        """Values of a name to try one by one, of one period if conditions repeat; None if many."""
         if not isinstance(near[name], int):
             return None
         bounds = self.bounds.get(name, Bounds())
@@ -215,7 +215,7 @@ class Search:
         return None
 
     def _broken(self, conditions: Sequence[str], values: Values) -> int:
-        """How many conditions do not hold."""
+        """Number of conditions that do not hold."""
         return sum(not self._holds([condition], values) for condition in conditions)
 
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
@@ -271,7 +271,7 @@ def _floats(numbers: Sequence[int | float]) -> Iterator[float]:
 
 
 def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
-    """What a name would have to be where a condition compares it alone with an expression."""
+    """Values of a name at which the last condition, a comparison with it, changes its outcome."""
     for node in ast.walk(ast.parse(conditions[-1], mode="eval")):
         if isinstance(node, ast.Compare):
             for side, other in (
@@ -285,7 +285,7 @@ def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
 
 
 def period_of(name: str, conditions: Sequence[str]) -> int:
-    """After how many values of a name conditions repeat: it is in `name % number` alone; or 0."""
+    """Period with which conditions repeat in a name used only as `name % number`; else 0."""
     period = 1
     for condition in conditions:
         nodes = list(ast.walk(ast.parse(condition, mode="eval")))

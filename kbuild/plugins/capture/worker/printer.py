@@ -35,7 +35,7 @@ _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 _COMPARISON = 0
 _TWO = sympy.Integer(2)
 _LARGEST_DENOMINATOR = 1 << 10
-"""Of a float that is a factor of a size: 0.5, and not 0.1."""
+"""Largest denominator of a float that is a factor of a size: allows 0.5, not 0.1."""
 _MOST_FACTORS = 8
 """Powers are written as products of so many factors."""
 
@@ -160,7 +160,7 @@ class Printer:
         return self._operator("//", expression.args)
 
     def _quotient(self, expression: Any) -> tuple[Any, Any]:
-        """The whole numbers whose quotient is rounded.
+        """Numerator and denominator of a quotient that is rounded.
 
         Python divides in 64-bit floats, which is exact enough: sizes are far below 2**53.
         """
@@ -192,7 +192,7 @@ class Printer:
         return f"({down[0]} if {has_sign} else {up})", _ATOM
 
     def _rounded_to_even(self, expression: Any) -> tuple[str, int]:
-        """`round(a / b)`: what lies in the middle goes to the even number."""
+        """Text of `round(a / b)`: ties go to the even number."""
         dividend, divisor = self._quotient(expression)
         if not self._is_least(divisor, 1):
             raise UnprintableError(expression, self._texts)
@@ -214,7 +214,7 @@ class Printer:
         return self._called("max", (number, -number))
 
     def _masked(self, expression: Any) -> tuple[str, int]:
-        """`a & 15` and `a & -16`."""
+        """Text of `a & 15` and `a & -16`."""
         number, mask = sorted(expression.args, key=lambda part: part.is_number)
         if mask.is_Integer and mask >= 0 and (mask + 1) & mask == 0:
             return self._operator("%", (number, mask + 1))
@@ -228,7 +228,7 @@ class Printer:
         return "({} if {} else {})".format(*written), _ATOM
 
     def _piecewise(self, expression: Any) -> tuple[str, int]:
-        """What `torch.sym_ite` makes."""
+        """Text of the expression that `torch.sym_ite` creates."""
         (yes, condition), *others = expression.args
         if len(others) != 1 or others[0][1] != sympy.true:
             raise UnprintableError(expression, self._texts)
@@ -251,7 +251,7 @@ class Printer:
         raise UnprintableError(expression, self._texts)
 
     def _power_of_2(self, exponent: Any) -> tuple[str, int]:
-        """Two to the power of the logarithm of a number, rounded."""
+        """Text of two to the power of a rounded logarithm."""
         shift, logarithm = exponent.as_coeff_Add()
         number = logarithm.args[0].args[0].args[0] if _is_rounded_log2(logarithm) else sympy.nan
         if not self._is_least(number, 1) or not self._is_least(exponent, 0):

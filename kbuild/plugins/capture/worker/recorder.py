@@ -66,21 +66,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self.settings: Settings
-        """Answers what the author asks of the process."""
+        """Answers the questions about the process that the author's code asks."""
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
-        """View of another dtype -> the tensor that it is of; neither written to nor returned."""
+        """View of another dtype -> its tensor; such a view is neither written to nor returned."""
         self.keeps_strides = False
-        """Whether `empty_like` follows the strides of a call, or needs a contiguous tensor."""
+        """True if `empty_like` follows the strides of a call; else it needs a contiguous tensor."""
         self._like: dict[str, str] = {}
         """Tensor of `empty_like` -> the one whose strides it follows."""
         self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        """Storages must not be freed, so that none has the number of an earlier one."""
+        """Tensors by memory, kept alive: a freed storage's number would be used for another one."""
 
     # tensors
 
     def enter(self, name: str, tensor: torch.Tensor) -> None:
-        """Know a tensor by a name."""
+        """Register a tensor under a name."""
         self._roots[_storage(tensor)] = name
         self._memory[_storage(tensor)] = tensor
 
@@ -92,13 +92,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return name if is_one and not is_made and not name.startswith("grad_") else ""
 
     def is_allocated(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is memory that the run allocated, and no operator's result."""
+        """True if a tensor is memory that the run allocated, not the result of an operator."""
         name = self._roots.get(_storage(tensor), "")
         buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
         return name in buffers and not buffers[name].get("produced")
 
     def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
-        """Give a tensor a name that the run made; where it is known already, that name."""
+        """Register a tensor that the run made; return its name, the known one if there is one."""
         if _storage(tensor) in self._roots:
             return self._roots[_storage(tensor)]
         name = f"b{len(self.trace.buffers)}"
@@ -144,7 +144,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
 
     def _without_address(self, written: str, value: Any) -> str:
-        """A value as text; images have no addresses, so conditions on them are paths."""
+        """The text of a value, which may not depend on an address: images have none."""
         if "address(" in written and isinstance(value, torch.SymBool):
             return repr(bool(value))
         if "address(" in written:
@@ -152,7 +152,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return written
 
     def _descriptor(self, descriptor: Any) -> dict[str, Any]:
-        """A descriptor as JSON: a tensor, which may be a view, and what images have of it."""
+        """Describe a descriptor as JSON: its tensor, and the properties that matter to images."""
         text = self.symbols.text_of
         value = self.value(descriptor.base)
         for key, numbers in (("sizes", descriptor.shape), ("strides", descriptor.strides)):
@@ -160,7 +160,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return {**value, "descriptor": description_of(descriptor, self.line())}
 
     def _address(self, tensor: torch.Tensor) -> Any:
-        """`Tensor.data_ptr`."""
+        """Replace `Tensor.data_ptr`."""
         name = self._roots.get(_storage(tensor))
         if name is None:
             raise CaptureError("asks where a tensor lies that is not an argument", self.line())
@@ -173,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return address_of(tensor, given)
 
     def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
-        """Kind -> its types and how one is written; a `bool` is an `int` as well."""
+        """Kinds of plain values with their types and how to write one; `bool` before `int`."""
         number = self.symbols.text_of
         yield "bool", (bool, torch.SymBool), number
         yield "int", (int, torch.SymInt), number
@@ -194,13 +194,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     # layouts
 
     def is_free(self, tensor: Any) -> bool:
-        """Whether a tensor has the strides of a call, which are symbols."""
+        """True if a tensor's strides are symbols, whose values each call decides."""
         if not isinstance(tensor, torch.Tensor):
             return False
         return any("stride(" in self.symbols.text_of(stride) for stride in tensor.stride())
 
     def require_contiguous(self, tensor: torch.Tensor) -> None:
-        """Begin anew with the tensor's root contiguous, if it is not.
+        """Restart the run with the tensor's root contiguous, if it is not.
 
         Raises:
             NeedsContiguous: it is not.
@@ -212,7 +212,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
     ) -> torch.Tensor:
-        """`Tensor.contiguous`: one step, which copies where a call needs it, not two paths."""
+        """Replace `Tensor.contiguous` by one step that copies where needed, not by two paths."""
         if memory_format is not torch.contiguous_format:
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self._is_contiguous(tensor):
@@ -247,7 +247,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         })  # fmt: skip
 
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
+        """True if a tensor is contiguous in every call; Torch may write a stride as `max(N, 1)`."""
         text = self.symbols.text_of
         expected = contiguous_strides(tensor.shape)
         usual = usual_strides(tensor.shape)
@@ -255,7 +255,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return strides in ([text(e) for e in expected], [text(s) for s in usual])
 
     def methods(self) -> dict[str, Callable[..., Any]]:
-        """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""
+        """Replacements of tensor methods that would decide on strides, and so fork paths."""
         view, reshape, flatten = torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.flatten
         is_contiguous = torch.Tensor.is_contiguous
 
@@ -304,7 +304,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return hash(int(number)) if is_author else int(_HASH(number))
 
     def is_author(self, file: str) -> bool:
-        """Whether a file of code is one of the author's."""
+        """True if a file of code is one of the author's."""
         for folder in self._files:
             if file.startswith(f"{folder}/"):
                 return "/site-packages/" not in file[len(folder) :]
@@ -353,7 +353,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _validate(self, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Refuse what settings of the process would change, and views beyond the memory."""
+        """Refuse operators that settings of the process change, and views beyond the memory."""
         self.settings.require_no_autocast(operator)
         if uses_default_dtype(operator, args, kwargs):
             kwargs["dtype"] = self.settings.require_default_dtype()
@@ -376,7 +376,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _follows_strides(
         self, operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether an operator allocates a tensor with strides in the order of those of another."""
+        """True if an operator allocates a tensor whose strides follow those of its argument."""
         is_known = self.keeps_strides and operator in {*ALLOCATIONS, *FILLS}
         is_known = is_known and operator.endswith("_like") and self.is_free(args[0])
         return is_known and kwargs.get("memory_format") in (None, torch.preserve_format)
@@ -387,7 +387,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return CaptureError(f"{message}: {remedy}", self.line())
 
     def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
-        """The arguments of an operator, contiguous and of the same sizes where that matters."""
+        """The arguments of an operator, made contiguous and of equal sizes where it needs that."""
         operator = operator_of(func)
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
@@ -403,7 +403,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return broadcast(args, self.symbols.text_of)
 
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
-        """Whether sizes, strides and the offset say all of what an operator returns."""
+        """True if an operator's result is a view fully described by sizes, strides and offset."""
         known = all(_storage(tensor) in self._roots for tensor in tensors)
         if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
@@ -455,7 +455,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 raise CaptureError("writes through a view of another dtype", self.line())
 
     def returned(self, value: Any) -> Any:
-        """As `value`, of what the function returns.
+        """Describe a value that the function returns, as `value` does.
 
         Raises:
             CaptureError: an op cannot return it.
@@ -468,7 +468,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def launch(
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """One `kernel[grid](*args, **kwargs)`."""
+        """Record one `kernel[grid](*args, **kwargs)`."""
         step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value, self.line())
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
@@ -476,5 +476,5 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
-    """What tells memory apart; a view of another dtype is a tensor of its own."""
+    """Identity of a tensor's memory; a view of another dtype counts as a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What stands in place of Triton, of the GPU and of Python's numbers while a wrapper runs."""
+"""Replacements for Triton, the GPU and Python's numbers while a wrapper runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from kbuild.plugins.capture.worker.symbols import SIZE_METHODS
 def in_place_of_triton(
     recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> Iterator[None]:
-    """Triton's launches and Torch's questions about the device are answered by the run.
+    """Let the run answer Triton's launches and Torch's questions about the device.
 
     Args:
         recorder: of the run.
@@ -66,6 +66,7 @@ def in_place_of_triton(
     replaced += tensor_attributes(recorder)
     replaced += recorder.settings.methods()
     symbols = recorder.symbols
+    # Functions are replaced in all modules: authors import them under names of their own.
     functions = [
         *recorder.settings.functions(),
         (triton.next_power_of_2, symbols.power_of_2),
@@ -85,7 +86,7 @@ def in_place_of_triton(
 
 
 def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Names in the author's modules that stand for something else during a run."""
+    """Replacements of names in the author's modules during a run."""
     count = recorder.symbols.integer("sm_count()", 1, 1024)
     for module in recorder.modules():
         names = vars(module)
@@ -94,7 +95,7 @@ def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """What launches kernels, and what calls ops that are made of functions."""
+    """Replacements for calls that launch kernels, or that call ops made of Python functions."""
 
     def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
         return partial(run, kernel, grid=grid)
@@ -114,7 +115,7 @@ def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Methods of symbols."""
+    """Replacements of methods of symbols."""
 
     def hashed(number: Any) -> int:
         return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
@@ -127,14 +128,14 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
-    """`triton.cdiv`, of symbols as well."""
+    """Replace `triton.cdiv`, which does not take symbols."""
     if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
         return (dividend + divisor - 1) // divisor
     return original(dividend, divisor)
 
 
 def _without_effect() -> Iterator[tuple[Any, str, Any]]:
-    """Functions that mark ranges for profilers: an op has none."""
+    """Replacements of functions that mark ranges for profilers: an op has no ranges."""
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         yield torch.cuda.nvtx, name, partial(_answered, None)
     yield torch.cuda.nvtx, "range", _NoDevice
@@ -144,14 +145,14 @@ def _without_effect() -> Iterator[tuple[Any, str, Any]]:
 
 
 def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
-    """A symbol as text, which only messages may have."""
+    """The text of a symbol, which only messages may use."""
     if not recorder.is_author(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - documented
         return str(original(number, *how))
     return SizeText(recorder.symbols.text_of(number))
 
 
 def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
-    """A descriptor of Triton's: an image has one block, so every size of it is a path."""
+    """Make every block size of a descriptor a path: an image has one block."""
     descriptor.block_shape = [int(size) for size in descriptor.block_shape]
     check(descriptor)
 
@@ -159,7 +160,7 @@ def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
 def _device_answers(
     recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> dict[str, Any]:
-    """Functions of `torch.cuda` -> what stands in their place."""
+    """Functions of `torch.cuda` -> their replacements."""
     symbols = recorder.symbols
     number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
@@ -190,7 +191,7 @@ def _device_answers(
 
 
 class _DriverTarget:
-    """What Triton's driver compiles for."""
+    """The target that Triton's driver reports."""
 
     warp_size = 32
 
@@ -205,7 +206,7 @@ class _DriverTarget:
 
     @property
     def arch(self) -> Any:
-        """As Triton numbers it: 90."""
+        """Number of the arch in Triton: 90."""
         major, minor = self._capability()
         return major * 10 + minor
 

@@ -36,7 +36,7 @@ _HINTS = (3, 5, 7, 6, 9, 11, 13)
 
 @dataclass(frozen=True)
 class Request:
-    """What is captured.
+    """The function that a worker captures, and its arguments.
 
     Attributes:
         function: `module:name`.
@@ -56,15 +56,15 @@ class Request:
     backward: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     batch: int = 2
-    """How many dimensions `...` stands for."""
+    """Number of dimensions that `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
     differentiated: bool = False
-    """Whether Torch differentiates the function."""
+    """True if Torch differentiates the function."""
     device: Mapping[str, Any] = field(default_factory=dict)
     """See `RunDevice.facts`."""
     generated: bool = False
-    """Whether a DSL writes the kernels."""
+    """True if a DSL writes the kernels."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _function(named: Any, request: Request) -> Any:
 
 
 def _bounds(request: Request, capability: int) -> dict[str, Bounds]:
-    """Of sizes and of the GPU's capability."""
+    """Bounds of the sizes and of the GPU's capability."""
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
@@ -166,7 +166,7 @@ def _bounds(request: Request, capability: int) -> dict[str, Bounds]:
 
 
 def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
-    """Of the author's function, without `ctx`.
+    """Parameters of the author's function, without `ctx`.
 
     Raises:
         CaptureError: the request is not about them.

@@ -1,4 +1,4 @@
-"""What a run of a wrapper is made with, and what it gives."""
+"""Inputs and results of one run of a wrapper."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class RunDevice:
     """The GPU of a run, as far as it is known."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Those of `device_facts` where modules ask for it on import; `hip` where it is AMD's."""
+    """Facts from `device_facts` if modules ask for them at import; `hip` for a GPU of AMD."""
     asked: bool = False
-    """Whether the author asked what AMD's GPUs answer otherwise."""
+    """True if the author's code asked something that GPUs of AMD answer differently."""
 
     @property
     def is_amd(self) -> bool:
-        """Whether it is a GPU of AMD."""
+        """True for a GPU of AMD."""
         return bool(self.facts.get("hip"))
 
     @property
@@ -49,7 +49,7 @@ class NeedsContiguous(BaseException):
 
 
 class NotFollowedError(Exception):
-    """What a path does that no op does: the op refuses its calls."""
+    """The path does something that no op can do: the op refuses its calls."""
 
 
 class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
@@ -77,7 +77,7 @@ class Bounds:
 
 @dataclass
 class Trace:
-    """What one run did."""
+    """The record of one run."""
 
     guards: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Trace:
     without_gradient: list[int] = field(default_factory=list)
     """Places of the outputs that are not differentiable."""
     structure: str = ""
-    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """Python expression that the function returns: `({0}, None)` is the first output and None.
     """
     classes: dict[str, list[str]] = field(default_factory=dict)
     """Named tuples of the structure -> their fields."""
@@ -106,7 +106,7 @@ class Trace:
 
 @dataclass
 class WrapperCall:
-    """What a run is made with."""
+    """The inputs of a run."""
 
     function: Any
     """A function, or a class derived from `torch.autograd.Function`."""
@@ -114,7 +114,7 @@ class WrapperCall:
     """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
     stays a symbol is the text `int` or `float` in a list of one."""
     bounds: MutableMapping[str, Bounds]
-    """Of what runs know by now."""
+    """Bounds of the numbers, narrowed by earlier runs."""
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
@@ -126,4 +126,4 @@ class WrapperCall:
     keeps_strides: bool = False
     """See `Recorder.keeps_strides`."""
     differentiated: bool = False
-    """Whether Torch differentiates the function, which is no `autograd.Function`."""
+    """True if Torch differentiates the function, which is then no `autograd.Function`."""

@@ -80,7 +80,7 @@ class DrawnNumbers(Numbers):
 
 
 def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are those of a contiguous tensor, but for sizes of 1."""
+    """True if the strides are those of a contiguous tensor; strides of sizes of 1 do not count."""
     pairs = zip(sizes, strides, contiguous_strides(sizes), strict=True)
     return 0 in sizes or all(size == 1 or own == dense for size, own, dense in pairs)
 
@@ -144,10 +144,10 @@ def sampled(
     calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
     name: str,
 ) -> list[dict[str, Any]]:
-    """What random calls do, as JSON: `configuration`, `values` and `trace`.
+    """Record random calls as JSON: `configuration`, `values` and `trace`.
 
     Args:
-        calls: of each configuration, with examples of the numbers and the paths.
+        calls: the inputs of each configuration, examples of its numbers, and its paths.
         name: of the function, which the calls depend on.
     """
     draw = random.Random(name + _source(calls[0][1].function))  # noqa: S311 - no secret
@@ -168,7 +168,7 @@ def sampled(
 
 
 def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) -> Trace | None:
-    """One call; None where the run cannot be recorded."""
+    """Run one call; None if the run cannot be recorded."""
     contiguous = frozenset(call.contiguous)
     numbers = DrawnNumbers(
         values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides
@@ -225,8 +225,8 @@ def _drawn(
 
 def _numbers(traces: Sequence[Trace]) -> set[int]:
     """Integers of the conditions of paths."""
-    found = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
-    return {int(number) for number in found if number == int(number) and abs(number) <= 8 * _MOST}
+    known = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
+    return {int(number) for number in known if number == int(number) and abs(number) <= 8 * _MOST}
 
 
 def _source(function: Any) -> str:

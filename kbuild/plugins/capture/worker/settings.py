@@ -40,7 +40,7 @@ _AUTOCAST = str(autocast_mode.__file__)
 
 
 class Settings:
-    """What the author asks, and what contexts of the author's have decided."""
+    """Answers the author's questions about the process; the author's own contexts come first."""
 
     def __init__(self, is_author: Callable[[str], bool], decide: Callable[..., bool]) -> None:
         self._is_author, self._decide = is_author, decide
@@ -84,7 +84,7 @@ class Settings:
         raise NotFollowedError(f"`{asked}` is none of {', '.join(question.choices)}")
 
     def dtype(self, name: str) -> torch.dtype:
-        """As `answer`, of a dtype."""
+        """The answer of `answer` as a dtype."""
         answer = self.answer(name)
         return answer if isinstance(answer, torch.dtype) else getattr(torch, answer)
 
@@ -99,7 +99,7 @@ class Settings:
 
     @contextmanager
     def decided(self, name: str, value: Any) -> Iterator[None]:
-        """In this context a question has one answer."""
+        """Fix the answer to a question in this context."""
         self._decided.append((name, value))
         try:
             yield
@@ -114,7 +114,7 @@ class Settings:
     # who asks
 
     def is_asked(self, frame: FrameType | None) -> bool:
-        """Whether an author asks, maybe through functions of Torch."""
+        """True if the author's code asks, directly or through functions of Torch."""
         if self._is_paused or (frame is not None and frame.f_code.co_filename == _GRADIENTS):
             return False
         while frame is not None:
@@ -204,7 +204,7 @@ class Settings:
 
 
 def _is_in_forward() -> bool:
-    """Whether `forward` of an `autograd.Function` runs, which Torch calls without gradients."""
+    """True if `forward` of an `autograd.Function` runs, which Torch calls without gradients."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     apply = torch.autograd.Function.apply.__func__.__code__
     while frame is not None and not is_caller(frame.f_code):
@@ -215,7 +215,7 @@ def _is_in_forward() -> bool:
 
 
 def is_caller(code: CodeType) -> bool:
-    """Whether code calls the author's function."""
+    """True if the code is kbuild's call of the author's function."""
     return (code.co_filename, code.co_name) in _CALLERS
 
 

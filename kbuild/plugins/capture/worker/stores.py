@@ -1,4 +1,4 @@
-"""Which parameters of a Triton kernel it stores through, and which it computes addresses with."""
+"""Parameters through which a Triton kernel stores, and those it computes addresses with."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ class _Flow(ast.NodeVisitor):
             self.written |= self._origins(place)
 
     def follow(self, statements: Sequence[ast.stmt]) -> None:
-        """Statements, one after the other."""
+        """Follow statements, one after the other."""
         for statement in statements:
             self.visit(statement)
 
     def _join(self, names: Mapping[str, set[str]]) -> None:
-        """What holds after either of two branches."""
+        """Join the origins of names after either of two branches."""
         for name, origins in names.items():
             self.names[name] = self.names.get(name, set()) | origins
 
@@ -167,7 +167,7 @@ class _Flow(ast.NodeVisitor):
                 yield arguments[name]
 
     def _is_value(self, owner: ast.expr) -> bool:
-        """Whether it is a descriptor, as in `descriptor.store(...)`, and no module: `tl.store`."""
+        """True if the owner is a descriptor, as in `descriptor.store(...)`; `tl` is a module."""
         while isinstance(owner, ast.Attribute):
             owner = owner.value
         if not isinstance(owner, ast.Name) or owner.id in self.names:

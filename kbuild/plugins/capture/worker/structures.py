@@ -1,4 +1,4 @@
-"""What a function returns: its tensors, and the Python that puts them together."""
+"""The return value of a function: its tensors, and the Python expression that combines them."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ class Environment(ShapeEnv):  # type: ignore[misc]
 
     def evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **more: Any) -> Any:
         """Decide no condition that follows from sizes that the run has decided on: `N == 64`."""
+        # Otherwise the run would have a guard, and so a path, for what is decided already.
         if isinstance(orig_expr, sympy.logic.boolalg.Boolean):
             equal = (guard.expr for guard in self.guards if isinstance(guard.expr, sympy.Eq))
             known = {e.lhs: e.rhs for e in equal if e.lhs.is_Symbol and e.rhs.is_Integer}
@@ -155,11 +156,12 @@ class Symbols:
         return repr(value)
 
     def text_of_extent(self, tensor: torch.Tensor) -> str:
-        """How many elements lie from the first to the last one of a tensor, both included."""
+        """Number of elements from the first to the last one of a tensor, both included."""
         extent, count = (
             number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
             for number in (extent_of(tensor.shape, tensor.stride()), tensor.numel())
         )
+        # A dense tensor: its number of elements is the shorter expression.
         if sympy.expand(extent - count) == 0:
             return self.text(count)
         return f"({self.text(extent)} if {self.text(count)} > 0 else 0)"
@@ -174,7 +176,7 @@ class Symbols:
         return printer.print(self._with_rows(self._divided(expression)))
 
     def _divided(self, expression: Any) -> Any:
-        """With quotients of products without a rest as products: `N * M // N` is `M`."""
+        """Replace exact quotients of products by products: `N * M // N` becomes `M`."""
         if not isinstance(expression, sympy.Basic):
             return expression
         quotients = {}
@@ -189,7 +191,7 @@ class Symbols:
         return expression.xreplace(quotients) if quotients else expression
 
     def _with_rows(self, expression: Any) -> Any:
-        """With the product of the dimensions of `...` as one symbol, if there is nothing else."""
+        """Replace the product of the dimensions of `...` by one symbol, if no other use is left."""
         own = [symbol for symbol, text in self.texts.items() if text in BATCH]
         first, *others = own or [None]
         if not isinstance(expression, sympy.Basic) or not others:
@@ -203,6 +205,7 @@ class Symbols:
             replaced = replaced.doit() if hasattr(replaced, "doit") else replaced
         except (AssertionError, TypeError, ValueError):
             return expression
+        # A dimension is left by itself, so the expression does not depend on the product alone.
         return expression if replaced.free_symbols & {*own} else replaced
 
     def guards(self) -> list[str]:

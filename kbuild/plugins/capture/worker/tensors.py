@@ -51,7 +51,7 @@ def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: A
 
 
 def _chosen(condition: Any, yes: Any, no: Any) -> Any:
-    """One of two integers, as an expression."""
+    """Choose one of two integers, as an expression."""
     if isinstance(condition, bool):
         return yes if condition else no
     node = condition.node
@@ -62,7 +62,7 @@ def _chosen(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def extent_of(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """How many elements lie from the first to the last one; less than 1 where there are none."""
+    """Number of elements from the first to the last one; less than 1 for an empty tensor."""
     return 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
 
 

@@ -63,7 +63,7 @@ def traced(
     decisions: Mapping[str, bool],
     recorder: Recorder | None = None,
 ) -> Trace:
-    """One run.
+    """Run the function once, and record the run.
 
     Args:
         call: the function and its arguments.
@@ -84,7 +84,7 @@ def traced(
 
 
 def _may_have_gradients(call: WrapperCall, trace: Trace) -> bool:
-    """Whether it is worth a run to see if Torch differentiates a result of a function.
+    """True if a second run is needed to see if Torch differentiates a result of the function.
 
     It differentiates nothing where kernels alone write to new memory.
     """
@@ -118,10 +118,10 @@ def _traced(
 def _followed(
     call: WrapperCall, recorder: Recorder, decisions: Mapping[str, bool]
 ) -> tuple[Trace, Exception | None]:
-    """One run, and the error that it ends in."""
+    """Run the function once; the record, and the error that ended the run."""
     symbols = recorder.symbols
     symbols.env.place = recorder.line
-    trace, ended = recorder.trace, None
+    trace, failure = recorder.trace, None
     state = module_state(list(recorder.modules()))
     calls = CallFilter(recorder.is_author, state.explanation)
     forced: set[str] = set()
@@ -166,13 +166,13 @@ def _followed(
             raise CaptureError("decides on what is in a tensor", place) from None
         except Exception as error:  # noqa: BLE001 - the author's code
             calls.require_followed()
-            ended = error
+            failure = error
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
-    return trace, ended
+    return trace, failure
 
 
 def _is_raised_by(error: BaseException, files: Sequence[Path]) -> bool:
-    """Whether a `raise` or an `assert` of the author's is where an error comes from."""
+    """True if an error comes from a `raise` or an `assert` in the author's files."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     statement = (last.line or "").split("(")[0].split()[:1]
     earlier = error.__cause__ or error.__context__
@@ -207,7 +207,7 @@ def _require_same_error(call: WrapperCall, trace: Trace, error: Exception) -> No
 
 
 def is_autograd(author: Any) -> bool:
-    """Whether what is captured is an `autograd.Function`."""
+    """True if the captured object is an `autograd.Function`."""
     return isinstance(author, type) and issubclass(author, torch.autograd.Function)
 
 
@@ -245,8 +245,8 @@ def _run(
         for at in sorted(differentiated):
             gradient = _gradient(at, listed[at], call, recorder)
             given.append((listed[at], recorder.contiguous(gradient)))
-        found = gradients(given, leaves, recorder.symbols.text_of)
-        trace.gradients = [recorder.returned(found.get(name)) for name in values]
+        gradients_by_name = gradients(given, leaves, recorder.symbols.text_of)
+        trace.gradients = [recorder.returned(gradients_by_name.get(name)) for name in values]
 
 
 def _run_class(
@@ -322,7 +322,7 @@ def _apart(listed: Sequence[Any], recorder: Recorder, among: Collection[int]) ->
 
 
 def _is_argument(result: torch.Tensor, values: Mapping[str, Any], recorder: Recorder) -> bool:
-    """Whether a result is an argument, which Python returns with the gradient that it has."""
+    """True if a result is an argument, which Python returns with the gradient that it has."""
     described = recorder.value(result)
     if not isinstance(values.get(described["tensor"]), torch.Tensor):
         return False

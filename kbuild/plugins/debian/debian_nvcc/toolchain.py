@@ -63,7 +63,7 @@ class DebianNvccPins:
 
     @property
     def title(self) -> str:
-        """For the record."""
+        """Title for the record."""
         return f"{self.nvcc} (Debian {self.suite})"
 
 
@@ -72,14 +72,14 @@ def pins() -> DebianNvccPins:
     """The package that this kbuild was tried with."""
     data = json.loads(data_text("packages.json"))
     packages = tuple(DebianPackage(**package) for package in data.pop("packages"))
-    whole = "\0".join(data_text(name) for name in _DATA_FILES)
+    content = "\0".join(data_text(name) for name in _DATA_FILES)
     return DebianNvccPins(
-        **data, packages=packages, digest=hashlib.sha256(whole.encode()).hexdigest()
+        **data, packages=packages, digest=hashlib.sha256(content.encode()).hexdigest()
     )
 
 
 def data_text(name: str) -> str:
-    """One data file."""
+    """Text of a data file."""
     return (_DATA / name).read_text("utf-8")
 
 

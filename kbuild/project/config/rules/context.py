@@ -11,11 +11,11 @@ from kbuild.system.sourcetree import SourceTree
 
 @dataclass(frozen=True)
 class RuleContext:
-    """What the rules may ask beside the document."""
+    """Facts beside the document that the rules need."""
 
     catalog: BackendCatalog
     tree: SourceTree
     edition: int
     """Edition that the file is written in."""
     plugins: PluginReadings
-    """What plug-ins read from their keys."""
+    """Readings of the plug-ins' keys."""

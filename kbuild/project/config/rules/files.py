@@ -202,8 +202,8 @@ def _invalid_path(place: KeyPath, path: str) -> Issue | None:
         return Issue(place, f"`{path}` is an absolute path", inside)
     if ".." in path.split("/"):
         return Issue(place, f"`{path}` goes up with `..`", inside)
-    if strange := unsupported_characters(path, "source"):
-        message = f"`{path}` has {strange}, which CMake or ninja cannot take"
+    if characters := unsupported_characters(path, "source"):
+        message = f"`{path}` has {characters}, which CMake or ninja cannot take"
         return Issue(place, message, "rename it")
     return None
 
