@@ -51,8 +51,14 @@ class ProcessTree:
 
 def _descendants(pid: int) -> Iterator[int]:
     yield pid
-    for child in _read_proc(f"/proc/{pid}/task/{pid}/children").split():
-        yield from _descendants(int(child))
+    # Each thread has children of its own: `nvcc --threads` starts compilers from several.
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return
+    for thread in threads:
+        for child in _read_proc(f"/proc/{pid}/task/{thread}/children").split():
+            yield from _descendants(int(child))
 
 
 def _resident_pages(pid: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -117,6 +118,32 @@ def test_what_a_unit_really_holds_keeps_others_out(tmp_path: Path) -> None:
         MemoryReservations(str(tmp_path / "ledger"), 100).take(9, lambda: time.time() > until)
         is None
     )
+
+
+THREADED = """
+import subprocess, sys, threading
+
+def start():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    print(child.pid, flush=True)
+    child.wait()
+
+threading.Thread(target=start).start()
+"""
+
+
+def test_processes_that_other_threads_started_belong_to_the_tree() -> None:
+    command = (sys.executable, "-c", THREADED)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: TID251
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        alone = ProcessTree(child).memory()
+        assert ProcessTree(process.pid).memory() >= alone > 0
+        ProcessTree(process.pid).send(signal.SIGKILL)
+    until = time.time() + 10
+    while state_of(child) not in ("Z", "gone") and time.time() < until:
+        time.sleep(0.02)
+    assert state_of(child) in ("Z", "gone")
 
 
 def halted(bench: UnitRun) -> tuple[Process, int]:
