@@ -120,15 +120,12 @@ def test_what_a_unit_really_holds_keeps_others_out(tmp_path: Path) -> None:
     )
 
 
-THREADED = """
+SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+THREADED = f"""
 import subprocess, sys, threading
 
-def start():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    print(child.pid, flush=True)
-    child.wait()
-
-threading.Thread(target=start).start()
+command = [sys.executable, "-c", {SLEEPS!r}]
+threading.Thread(target=lambda: subprocess.run(command)).start()
 """
 
 
