@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -> Iterator[str]:
-    """A sentence for what is read before anything is written there, of what the op allocates.
+    """Yield a warning for each allocated tensor that a kernel reads before writing it.
 
     Raises:
-        BuildError: a function does nothing but add to such a tensor: it holds whatever was there.
+        BuildError: a function does nothing but add to such a tensor: its memory is not initialised.
     """
     for op in section.ops:
         launches = section.of(op)
@@ -76,7 +76,7 @@ def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tup
 def _uninitialised_tensors(
     op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """The tensors of parameters that nothing has written to when the launch begins."""
+    """Yield name and kind of the allocated tensors among `parameters` that are not initialised."""
     calls = [call for call in op.aten if call.before <= len(earlier)]
     written = {op.viewed(name) for call in calls for name in (*call.tensors(), *call.produced)}
     written |= {op.viewed(source.name) for before in earlier for _, source in before.flat()}
@@ -98,9 +98,9 @@ def _uninitialised_tensors(
 def default_candidate_warnings(
     section: ResolvedKernel, unit_images: Sequence[UnitImage], tables: Sequence[TunedTable]
 ) -> Iterator[str]:
-    """A sentence for each default candidate that spills, and for kernels that were never tuned.
+    """Yield a warning for each default candidate that spills, and for kernels never tuned.
 
-    A candidate that a tuned table names has won in spite of all.
+    A candidate that a tuned table names is not reported: it was measured and is the fastest.
     """
     if section.kernel.keep_all:
         return
@@ -148,7 +148,9 @@ def _spill_warning(
 
 
 def _is_spilled(unit_image: UnitImage) -> int:
-    """What did not fit into registers; where only the code knows, the local memory of a thread."""
+    """Amount that was spilled: registers or bytes, see `_spill_text`; 0 when nothing was."""
+    # Compilers of objects report no spills: the local memory of a thread, read from the cubin,
+    # stands for them.
     if unit_image.image.spills is not None or unit_image.image.kind != "object":
         return unit_image.image.spills or 0
     return _register_use(unit_image)[1]
@@ -165,7 +167,7 @@ def _spill_text(unit_image: UnitImage) -> str:
 
 
 def _register_use(unit_image: UnitImage) -> tuple[int, int]:
-    """Registers of a thread and its bytes of local memory, of the kernel with most."""
+    """Registers per thread and bytes of local memory per thread: the most of any kernel."""
     from kbuild.checks.readers.nvidia import read_kernel_resources
 
     is_cubin = unit_image.image.kind in ("object", "cubin")
@@ -179,7 +181,7 @@ def _candidate_text(candidate: Candidate) -> str:
 
 
 _MAX_SHOWN = 8
-"""Images left out that are named one by one."""
+"""Number of left-out images that are named one by one in warnings."""
 
 Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 """Every kernel with its images."""
@@ -187,13 +189,13 @@ Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 
 @dataclass(frozen=True)
 class AotOutput:
-    """What the kernels of one plan come to."""
+    """Generated files and compiled images of a plan's DSL kernels."""
 
     files: FileSet
     compiled: Images
 
     def python(self) -> Iterator[tuple[str, bytes]]:
-        """What goes into the package: path relative to the variant directory, and content."""
+        """Yield the files of the Python package: path in the variant directory, and content."""
         for path, data in self.files.items():
             if path.startswith(f"{PYTHON_FOLDER}/"):
                 yield path.removeprefix(f"{PYTHON_FOLDER}/"), data
@@ -206,10 +208,10 @@ def build_aot_kernels(
     tell: UnitProgressCallback,
     note: NoteCallback = lambda _: None,
 ) -> AotOutput:
-    """Compile what the plan's kernels in DSLs need, and generate what launches it.
+    """Compile the plan's DSL kernels and generate their launchers.
 
-    `tell` hears of each unit, `note` what is left out and what of a kernel's own words was not
-    followed, each once in the life of the compiler.
+    `tell` is called for each unit; `note` gets a sentence for each image that is left out and
+    for each part of a source that was not followed, once in the life of the compiler.
 
     Raises:
         ConfigError: a section does not fit its functions, or a tuned table is broken.
@@ -237,9 +239,11 @@ def build_aot_kernels(
             )
             for op in section.ops
         )
+        # Several variants share the compiler, and their messages are often the same.
         for message in _launches_without_images(kernel, launched):
             if compiler.is_news(message):
                 note(message)
+        # One of the generated files defines the extension module, unless a C++ binding does.
         keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
         text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
         files = files.merge(text).merge(_libraries(plan, kernel, unit_images, compiler))
@@ -295,7 +299,7 @@ def _compile_kernel(  # noqa: PLR0917
 def _description(
     plan: VariantPlan, sections: Sequence[ResolvedKernel], compiled: Images
 ) -> OpManifest:
-    """What `kbuild tune` is told of the variant."""
+    """Describe the variant for `kbuild tune`: ops, candidates, compilers, digest of the code."""
     kernels = [
         ManifestKernel(
             section.kernel.section,
@@ -318,7 +322,7 @@ def _description(
 def _libraries(
     plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], compiler: AotCompiler
 ) -> FileSet:
-    """What the kernel's objects are linked with, as CMake reads it."""
+    """CMake file with the libraries that the kernel's objects are linked with, if any."""
     if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
     place = compiler.prepare(kernel)
@@ -328,7 +332,7 @@ def _libraries(
 
 
 def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
-    """A sentence for each launch that is for other devices than those of this build.
+    """Yield a note for each launch without images: its conditions exclude this build's archs.
 
     Raises:
         BuildError: an op has no other launches.

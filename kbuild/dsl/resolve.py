@@ -1,4 +1,4 @@
-"""Resolves launches: joins them with kernel functions, and follows the keys and hooks of these."""
+"""Resolves launches: binds them to kernel functions, and applies the functions' keys and hooks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 _SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
-"""How to do without hooks."""
+"""Hint for sections whose hooks cannot be used."""
 
 
 def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
-    """The op with the values that hooks give to tensors, before launches and while tuning.
+    """Return the op with the fill values that hooks set, for all calls or for tuning only.
 
-    With `hooks = "tuning"`, what the author resets for measuring is new in every call of the op,
-    if it is no argument.
+    With `hooks = "tuning"`, resets apply to arguments only and while tuning only: results and
+    temporaries are new in every call.
     """
     if op.hooks == "none":
         return op
@@ -46,7 +46,7 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
         if not launch.function.facts.get("hooks"):
             continue
         place = IssueCollector((*launch.launch.path, "configs"), issues.issues)
-        # Whether all hooks are known; an error where they matter, else a warning.
+        # Hooks of candidates matter only where the section takes the candidates from the source.
         problems = _hook_text(launch)["problems"]
         for problem in problems:
             message = f"hooks of `{launch.function.name}` cannot be followed: {problem}"
@@ -78,7 +78,7 @@ def _hook_text(launch: ResolvedLaunch) -> Mapping[str, Any]:
 
 
 def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
-    """The launch's candidates, each with what its hook does; None for one of the section's own."""
+    """Yield the launch's candidates with the hook of each; None for candidates of the section."""
     kind = any(source.kind == "descriptor" for _, source in launch.bound.arguments)
     for candidate in launch.launch.candidates:
         at = find_candidate(launch.function.candidates, candidate.constants, candidate.options)
@@ -86,7 +86,7 @@ def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, A
 
 
 def _validate_blocks(launch: ResolvedLaunch, place: IssueCollector) -> None:
-    """A descriptor's block in the section has to be the one that a hook sets."""
+    """Report a descriptor whose block in the section differs from the one that a hook sets."""
     sources = dict(launch.bound.arguments)
     fixed = tuple((c.name, c.value) for c in launch.launch.constants if c.value is not None)
     for candidate, record in _records(launch):
@@ -115,7 +115,7 @@ def _block(source: ArgumentSource | None, constants: Mapping[str, Any]) -> tuple
 
 
 class _HookFills:
-    """What the hooks of one launch give a value."""
+    """The fill values that the hooks of one launch set."""
 
     def __init__(
         self,
@@ -128,11 +128,11 @@ class _HookFills:
         self._in_calls = op.hooks == "calls"
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
-        """Arguments that have a value while candidates are measured."""
+        """Fill values of arguments, which apply only while candidates are measured."""
         self._odd: list[str] = []
 
     def before_launches(self) -> Iterator[tuple[str, FillValue]]:
-        """Tensor -> value; errors for those that no op can give one."""
+        """Yield tensors with their fill values; report those that an op cannot fill."""
         for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
             if tensor in self._own and self._in_calls:
                 yield from self._judged(tensor, {value})
@@ -147,7 +147,7 @@ class _HookFills:
             yield from self._judged(tensor, set(values))
 
     def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
-        """For candidates that the kernel does not have: what all of its own agree on."""
+        """Yield the fills of each candidate; unknown ones get what all of the kernel's agree on."""
         every = [config[0]["fills"] for config in _hook_text(self._launch)["configs"]]
         shared = every[0] if every and all(fills == every[0] for fills in every) else None
         if any(every) and shared is None and None in records:
@@ -175,7 +175,7 @@ class _HookFills:
     def _judged(
         self, tensor: str, values: set[FillValue | None]
     ) -> Iterator[tuple[str, FillValue]]:
-        """The value of a tensor, where the op can give it one."""
+        """Yield a tensor and its fill value, or report why the op cannot fill it."""
         name, texts = self._launch.function.name, sorted(map(str, values - {None}))
         (first, *others) = [value for value in values if value is not None]
         argument = self._op.schema.argument(tensor)
@@ -204,29 +204,29 @@ class _HookFills:
 
 
 _AXIS = ".shape."
-"""Between a tensor and an axis, in the key of a kernel that is tuned for its dimensions."""
+"""Separates tensor and axis in the key of a kernel that is tuned for its dimensions."""
 
 
 @dataclass(frozen=True)
 class ResolvedLaunch:
-    """A launch with the function that it names."""
+    """A launch, bound to the kernel function that it names."""
 
     launch: Launch
-    """With its real candidates, also where these are the kernel's own."""
+    """The launch with its candidates, which may be the kernel function's own."""
     bound: BoundLaunch
     function: KernelFunction
 
 
 @dataclass(frozen=True)
 class ResolvedKernel:
-    """One kernel of a plan, with everything that its sources say."""
+    """One kernel of a plan, completed from its sources."""
 
     kernel: AotKernel
     ops: tuple[OpSpec, ...]
     launches: Mapping[tuple[str, int], ResolvedLaunch]
-    """By op and index."""
+    """By op name and index of the launch."""
     notes: tuple[str, ...]
-    """What of the sources' own words was not followed, one sentence each."""
+    """Sentences about parts of the sources that were not followed."""
 
     def of(self, op: OpSpec) -> list[ResolvedLaunch]:
         """The launches of an op."""
@@ -236,7 +236,7 @@ class ResolvedKernel:
 def resolve_kernel(
     kernel: AotKernel, root: Path, compiler: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
-    """Describe the sources and join; what is wrong is added to `issues`."""
+    """Read the sources' functions and bind the launches; problems are added to `issues`."""
     issues += kernel.section.issues
     functions = compiler.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
@@ -280,7 +280,7 @@ def _resolve_launch(
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
-    """The op with the key of `@triton.autotune` where it has none, and what is left out of that."""
+    """Return the op with the key of `@triton.autotune`, unless it has one, and notes about it."""
     tuned = [launch for launch in launches if launch.launch.autotune]
     if op.key or not tuned:
         return op, []
@@ -302,7 +302,7 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
 
 
 def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
-    """What `x.shape.0` is called in the op; of a tensor of any shape, how many elements it has."""
+    """The op's expression for `x.shape.0`; the number of elements for a tensor of any shape."""
     argument, _, axis = text.partition(_AXIS)
     source = dict(bound.arguments).get(argument)
     if not axis or source is None or source.name not in op.inputs:
@@ -316,7 +316,7 @@ def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
 
 
 def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
-    """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
+    """True for a constant that calls do not decide, except by dtypes, which tables separate."""
     if name not in launch.bound.constants:
         return False
     own = next((constant for constant in launch.launch.constants if constant.name == name), None)
@@ -324,7 +324,7 @@ def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
 
 
 def _expression_of_argument(op: OpSpec, launch: ResolvedLaunch, argument: str) -> Expression | None:
-    """What a kernel's argument is in terms of the call, before anything is allocated."""
+    """A kernel argument as an expression over the call's arguments; None if it has none."""
     constants = {constant.name: constant.expression for constant in launch.launch.constants}
     source = dict(launch.bound.arguments).get(argument)
     if source is None and argument not in constants:

@@ -12,7 +12,7 @@ from kbuild.system.quantities import time_text
 
 KERNEL, AGAINST, REFERENCE = "kernel", "against", "reference"
 COPY = "copy"
-"""The device's limit for what moves data."""
+"""Name of the device's limit for moving data."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SideTimes:
         return math.sqrt(sum(squares)) / len(squares)
 
     def to_json(self) -> dict[str, Any]:
-        """As the client writes times, and the median beside them."""
+        """JSON object in the client's format, with the median in addition."""
         samples = self.samples
         first, third = self.quartiles
         margin = 1.5 * (third - first)
@@ -113,7 +113,7 @@ class WorkloadResult:
     bytes_moved: int = 0
     flops: float | None = None
     dtype: str = ""
-    """Of its operands, as Torch calls it."""
+    """The dtype of its operands, by Torch's name."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Side -> how its result differs from the reference."""
     error: str = ""
@@ -160,7 +160,7 @@ class WorkloadResult:
         return seconds / (self.sides[KERNEL].median / 1000), limit
 
     def to_json(self, limits: DeviceLimits) -> dict[str, Any]:
-        """An entry of `results`, as the client writes it, with keys of kbuild's own."""
+        """JSON object of one entry of `results`: the client's keys, and further ones."""
         timing = self.sides[KERNEL].to_json()
         entry: dict[str, Any] = {"workload": self.name, "timingResults": timing}
         if REFERENCE in self.sides:
@@ -188,7 +188,7 @@ class BenchmarkResults:
     workloads: tuple[WorkloadResult, ...]
     limits: DeviceLimits
     machine: Mapping[str, str]
-    """As the client describes one: `gpu`, `cpu`, `backend`, `os`, `pytorchVersion`."""
+    """Facts in the client's format: `gpu`, `cpu`, `backend`, `os`, `pytorchVersion`."""
 
     @property
     def measured(self) -> tuple[WorkloadResult, ...]:
@@ -214,7 +214,7 @@ class BenchmarkResults:
                 yield f"{workload.name}, {side}: {problem}"
 
     def to_json(self, build: str, script_digest: str) -> dict[str, Any]:
-        """The file that the client would write, with more keys.
+        """JSON object of the whole file: the client's keys, and further ones.
 
         Args:
             build: the tail of the kernel's id.
@@ -235,7 +235,7 @@ _COLUMNS = (*_TIMES, "against", "change", "roofline")
 
 
 def table_of(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows, without the columns that have nothing in any row.
+    """Return headers and rows, without the columns that are empty in every row.
 
     Workloads are named without their class where all have the same.
     """

@@ -1,4 +1,4 @@
-"""Has a project's benchmarks measured, in several processes one after another."""
+"""Measures a project's benchmarks in several processes, one after another."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kbuild.system.progress import Progress
 
 _PROGRAM = "kbuild.dsl.tune.probes.benchmarks"
 PROCESSES = 3
-"""Times of one process say nothing about another: where memory is, and what else is in caches."""
+"""Processes that measure each workload: times depend on a process's addresses and caches."""
 Answer = Mapping[str, Any]
 
 
 def find_scripts(root: Path) -> tuple[Path, ...]:
-    """The benchmark scripts of a project.
+    """Return the benchmark scripts of a project.
 
     Raises:
         UsageError: there is none.
@@ -56,7 +56,7 @@ class BenchmarkSession:
     device: str
     """`cpu`, `cuda:0`."""
     only: tuple[str, ...] = ()
-    """Parts of names of workloads; all when empty."""
+    """Substrings of the names of workloads to measure; all when empty."""
     processes: int = PROCESSES
 
     def perform(self, progress: Progress) -> BenchmarkResults:
@@ -81,6 +81,7 @@ class BenchmarkSession:
         answers: list[list[Answer]] = [[] for _ in workloads]
         limits: dict[str, float] = {}
         for repetition in range(self.processes):
+            # The order alternates, so that a drift of the clock rate does not favour one side.
             for group in groups[:: 1 if repetition % 2 else -1]:
                 with _BenchmarkWorker(self, group) as worker:
                     for at, workload in enumerate(workloads):
@@ -104,7 +105,7 @@ class BenchmarkSession:
 
 
 def _identifier(variant: Path) -> str:
-    """The variant's op namespace; empty where it does not say it."""
+    """Op namespace of the variant; empty if its metadata does not have it."""
     try:
         return read_metadata(variant).id
     except (OSError, MetadataError):
@@ -114,7 +115,7 @@ def _identifier(variant: Path) -> str:
 def _measure_limits(
     worker: _BenchmarkWorker, answers: Sequence[Sequence[Answer]]
 ) -> Iterator[tuple[str, float]]:
-    """The device's rates that the workloads are compared with; none that it cannot do."""
+    """Yield the device's rates that the workloads are compared with, where they can be measured."""
     measured = [answer for some in answers for answer in some if "error" not in answer]
     dtypes = dict.fromkeys(answer["dtype"] for answer in measured if answer["flops"])
     for name, answer in (
@@ -174,7 +175,7 @@ class _BenchmarkWorker:
         self.connection.send({"stop": self.name})
 
     def ask(self, what: str, **arguments: Any) -> Answer:
-        """The answer to one job; `error` in it says why there is none.
+        """Send a job and return its answer, which has `error` if the job failed.
 
         Raises:
             ToolchainError: the variant cannot be loaded.
