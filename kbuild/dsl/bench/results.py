@@ -95,7 +95,7 @@ class DeviceLimits:
     product of large matrices."""
 
     def roofline(self, bytes_moved: int, flops: float | None, dtype: str) -> tuple[float, str]:
-        """Fewest seconds of a call that moves and computes so much, and the limit that says it."""
+        """Return the least seconds of a call that moves and computes so much, and the limit."""
         seconds = {COPY: bytes_moved / self.rates[COPY]} if self.rates.get(COPY) else {}
         if flops and self.rates.get(dtype):
             seconds[dtype] = flops / self.rates[dtype]
@@ -196,7 +196,7 @@ class BenchmarkResults:
         return tuple(workload for workload in self.workloads if workload.is_measured)
 
     def slower(self, threshold: float) -> Iterator[tuple[WorkloadResult, bool]]:
-        """Workloads that take longer than the other build's, by more than the share `threshold`.
+        """Yield workloads that take more than the share `threshold` longer than the other build's.
 
         The second is True where that is sure, False where the times differ too much to tell.
         """

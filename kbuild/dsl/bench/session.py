@@ -97,7 +97,7 @@ class BenchmarkSession:
         return not self.only or any(part in name for part in self.only)
 
     def _groups(self) -> list[list[str]]:
-        """The sides that one process measures, in turns: all, unless their ops have one name."""
+        """Sides by process: one process for all, unless their op namespaces are the same."""
         identifiers = list(map(_identifier, self.sides.values()))
         if "" not in identifiers and len({*identifiers}) == len(identifiers):
             return [list(self.sides)]
@@ -155,7 +155,7 @@ def _result(workload: Mapping[str, str], answers: Sequence[Answer]) -> WorkloadR
 
 @dataclass
 class _BenchmarkWorker:
-    """A process that has some sides loaded, from entering to leaving."""
+    """Context with a worker process that has loaded some sides."""
 
     session: BenchmarkSession
     sides: Sequence[str]

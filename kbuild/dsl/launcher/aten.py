@@ -154,7 +154,6 @@ class AtenCode:
         for name in sorted(self._tensors()):
             if self._op.view(name) is not None:
                 yield _tensor_of_view(self._op, name)
-        XX
         yield "const NoGradient none;"
         operator = cxx_string(f"aten::{self._call.operator}")
         yield f"const char* const operator_name = {operator};"

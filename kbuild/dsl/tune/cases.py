@@ -29,7 +29,7 @@ class InvalidCase(Exception):  # noqa: N818 - not an error: such a call is left 
 
 @dataclass(frozen=True)
 class BenchmarkCase:
-    """One call of an op."""
+    """One call of an op to measure."""
 
     op: OpSpec
     dtypes: tuple[tuple[str, str], ...]

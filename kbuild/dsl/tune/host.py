@@ -74,7 +74,7 @@ class ProbeHost:
 
     @property
     def has_ended(self) -> bool:
-        """True when nothing can be measured with it any more."""
+        """True when the process has ended, so that nothing can be measured with it."""
         return bool(self._end)
 
     def connect(self) -> ProbeConnection:

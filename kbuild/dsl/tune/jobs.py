@@ -81,7 +81,7 @@ class RaceJob:
 
     @property
     def id(self) -> str:
-        """Its name in the journal: the same job has the same."""
+        """Id of the job in the journal, which is derived from its content."""
         text = json.dumps([self.content(), self.salt, self.work.kernel.name], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

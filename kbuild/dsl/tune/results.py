@@ -25,7 +25,7 @@ PRECISION = 0.005
 
 @dataclass(frozen=True)
 class RaceOutcome:
-    """The outcome of the races for one call."""
+    """The result of the races for one call."""
 
     times: Mapping[int, float] = field(default_factory=dict)
     """Candidate -> microseconds: the mean of its readings without the longest and the shortest."""
@@ -191,7 +191,7 @@ class KeyResult:
 
     @property
     def gain(self) -> float:
-        """The speed-up of the winner: 0.25 when the default takes 1.25 times as long."""
+        """Speed-up of the winner: 0.25 if the default takes 1.25 times as long."""
         return self.default_microseconds / self.microseconds - 1 if self.microseconds else 0.0
 
     def row(self) -> TunedRow | None:

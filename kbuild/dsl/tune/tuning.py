@@ -38,7 +38,7 @@ _CODE = {".so", ".pyd", ".dylib", ".py"}
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """A request to measure."""
+    """Options of a tuning."""
 
     only: tuple[str, ...] = ()
     """Names of ops to tune; all when empty."""
@@ -79,7 +79,7 @@ class TuneResult:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """The candidates of one variant on the devices of one model."""
+    """The tuning of one variant on the devices of one model."""
 
     setting: WorkerSettings
     description: OpManifest
@@ -260,7 +260,7 @@ class _ModelProgress:
 
 @dataclass
 class _TuneProgress:
-    """Tells how far a crew has come."""
+    """Counts the jobs that workers have done."""
 
     progress: Progress
     total: int

@@ -78,7 +78,7 @@ class WorkerSettings:
 
 @dataclass
 class DeviceWorker:
-    """One process on one device."""
+    """A worker process on a device."""
 
     name: str
     device: Device

@@ -14,7 +14,8 @@ from pathlib import Path
 def device_in_use(name: str, tell_waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the device's lock; call `tell_waiting` before waiting for another process.
 
-    The lock ends with the process. Nothing is locked where the folder for temporary files cannot be used.
+    The lock ends with the process. Nothing is locked where the folder for temporary files cannot
+    be used.
     """
     folder = Path(tempfile.gettempdir(), f"kbuild-devices-{os.getuid()}")
     handle = _opened(folder, name)

@@ -173,7 +173,7 @@ class EventTimer:
         return samples
 
     def _turn(self, call: Callable[[], object], count: int) -> tuple[list[float], bool, float]:
-        """Microseconds of the calls; True when the device was faster than the host; its time."""
+        """Return microseconds of the calls, True if the host was too slow, and the host's time."""
         pairs = [(_event(), _event()) for _ in range(count)]
         hold_us = _MARGIN * self._submit_us * count
         # The device sleeps until all calls are submitted, so that the host's time is not measured.

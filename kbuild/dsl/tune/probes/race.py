@@ -21,7 +21,7 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True)
 class RaceRules:
-    """How long is measured, and when a candidate is given up."""
+    """Rules for the duration of a race, and for dropping candidates."""
 
     warm: int = 2
     """Calls of each candidate that are not counted."""
