@@ -1,4 +1,4 @@
-"""Started as a script with a language's module, an environment, and the life line's descriptor."""
+"""Started as a script with a language's module, an environment, and the descriptor of a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Serve until the other end is gone."""
+    """Answer requests until their pipe is closed."""
     language, environment, life = sys.argv[1:]
     _die_with(int(life))
     answers, requests = os.dup(1), os.dup(0)
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _die_with(life: int) -> None:
-    """End, with every process of this group, when nobody holds the other end of this pipe.
+    """End this process group when the other end of the pipe `life` is closed.
 
     The kernel sends the signal, so that a compiler which never returns to Python ends as well.
     """
@@ -45,7 +45,7 @@ def _die_with(life: int) -> None:
 
 
 def _module(language: str) -> ModuleType:
-    """A module of this package, or the file of a distribution that brings a language."""
+    """Import a module of this package, or a file of a distribution that provides a language."""
     if not language.endswith(".py"):
         return importlib.import_module(f"kbuild.dsl.worker.{language}")
     spec = importlib.util.spec_from_file_location("kbuild_language", language)

@@ -80,7 +80,7 @@ def _tensor(
 
 
 def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
-    """A number, or what is known of it; equal names are equal sizes."""
+    """A constant, or an object with name, bits and divisor; equal names are equal sizes."""
     fixed = int(dim) if dim.isdecimal() else _fixed(dim, unit, bound)
     if fixed is not None:
         return fixed

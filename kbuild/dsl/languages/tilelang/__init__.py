@@ -124,7 +124,7 @@ def _missing(op: OpSpec, launch: Launch, function: KernelFunction) -> Iterator[C
 def _called(
     op: OpSpec, launch: Launch, dimensions: Mapping[str, Sequence[str]], constant: str
 ) -> str:
-    """What the op calls the dimension; empty when it has no name for it."""
+    """Name of the dimension in the op; empty if it has none."""
     written = {name: source.name for name, source in launch.args if source.kind == "tensor"}
     sizes = {size.name for size in op.sizes}
     for argument, names in dimensions.items():

@@ -1,4 +1,4 @@
-"""Generates what `fallback = "jit"` runs: Python that launches the author's kernel with Triton.
+"""Generates code for `fallback = "jit"`: Python that launches the author's kernel with Triton.
 
 It is part of `_aot.py` and runs for calls that no image fits, if Triton is installed.
 """

@@ -235,7 +235,7 @@ def record_launches(recorder: LaunchRecorder, kernel_class: Any) -> None:
 
 
 def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
-    """Record the first candidate and the fastest one; where none is measured, the first runs."""
+    """Patch the tuner to record the first and the fastest candidate; if none is measured, one."""
     tune, bench = tuner_class.run, tuner_class._bench  # noqa: SLF001 - Triton's
     known: set[Any] = set()
 

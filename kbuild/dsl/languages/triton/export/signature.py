@@ -253,7 +253,7 @@ class ExportVariant:
 
     @property
     def algo(self) -> tuple[str, ...]:
-        """Everything that an author chooses between: constants and options, as `BLOCK=1024`."""
+        """Constants and options that a caller chooses between, as `BLOCK=1024`."""
         pairs = (*self.constants, *self.options)
         return tuple(f"{name}={json.dumps(value)}" for name, value in pairs)
 

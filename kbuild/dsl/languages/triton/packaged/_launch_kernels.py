@@ -441,7 +441,7 @@ class Heuristics(KernelInterface):
 
 
 class Autotuner(KernelInterface):
-    """A kernel with `@triton.autotune`, launched with the tuned candidate or the first compiled one.
+    """A kernel with `@triton.autotune`; launches use the tuned candidate or the first compiled one.
 
     Candidates' hooks run as with Triton; the tuner's hooks do not, since nothing is measured.
     """
