@@ -54,7 +54,7 @@ class MemoryAccess:
             self._written.add(name)
 
     def to_json(self) -> dict[str, list[str]]:
-        """What the function does nothing but add to, and what else it reads before it writes."""
+        """JSON object: arguments that are only added to, and those read before written."""
         adds = [n for n, how in self._first.items() if how == "add" and n not in self._written]
         reads = [n for n, how in self._first.items() if how != "write" and n not in adds]
         return {"adds": sorted(adds), "reads": sorted(reads)}

@@ -160,7 +160,7 @@ class _AlreadyCompiledError(Exception):
 
 @dataclass
 class _KernelSymbol:
-    """What is known of a kernel once its text is."""
+    """Symbol of a kernel, which is known once its text is."""
 
     symbol: str = ""
 

@@ -349,7 +349,7 @@ def dynamic_shared(compiled: Any) -> int:
 
 
 def _asked_for(operation: Any) -> int:
-    """What a store puts into `dynamicSmemBytes` of a `cudaLaunchConfig_t`."""
+    """Constant that a store writes to `dynamicSmemBytes` of `cudaLaunchConfig_t`, or 0."""
     if operation.operation.name != "llvm.store":
         return 0
     value, place = (operand.owner for operand in operation.operands)

@@ -28,7 +28,7 @@ _OPERATORS = (
 
 @dataclass(frozen=True)
 class Doubt:
-    """A question that has several answers."""
+    """A question with several possible answers."""
 
     answers: tuple[str, ...]
     among: str
@@ -43,7 +43,7 @@ class TargetDevice:
     """The device that is compiled for."""
 
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
-        """With the facts of `device_facts`; without any there is none: a DSL is imported."""
+        """Take the facts of `device_facts`; none while a DSL itself is imported."""
         self.facts: Mapping[str, Any] = facts or {}
         self.is_author: Callable[[str], bool] = lambda _: False
         """True for names of the author's files; refusals point to lines of these."""
@@ -113,7 +113,7 @@ class TargetDevice:
 
     @property
     def arch(self) -> str:
-        """As `build.toml` writes it."""
+        """Arch in the form of `build.toml`."""
         return str(self.facts.get("arch", ""))
 
     def capability(self) -> tuple[int, int]:
@@ -220,7 +220,7 @@ def device_dependent(question: str) -> DeviceValue:
 
 
 class TorchDeviceProperties:
-    """`torch.cuda.get_device_properties()`: what holds for every device of an arch."""
+    """Result of `torch.cuda.get_device_properties()`, as far as it holds for a whole arch."""
 
     def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
         self._known, self._names = known, tuple(names)

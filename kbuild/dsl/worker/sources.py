@@ -46,7 +46,7 @@ class SourceModules(Loader, MetaPathFinder):
         """Device that answers the questions of these modules."""
 
     def told_of(self, facts: Mapping[str, Any] | None) -> bool:
-        """Whether the modules are, or would be, the same for a device; it then answers."""
+        """Set the device; False if modules that asked about another one must be reimported."""
         if self.asked and (facts or {}) != self.device.facts:
             return False
         self.device.facts = facts or {}
@@ -54,7 +54,7 @@ class SourceModules(Loader, MetaPathFinder):
 
     @property
     def asked(self) -> list[str]:
-        """The questions about the device that the author's code has asked so far."""
+        """Questions about the device that the author's code has asked so far."""
         return self.device.asked
 
     def enter(self) -> None:
@@ -117,7 +117,7 @@ class SourceModules(Loader, MetaPathFinder):
         return module
 
     def _imported_with(self, model: Mapping[str, int], answer: str) -> dict[str, Any]:
-        """The facts of the modules where questions have other answers, or why there are none.
+        """Import with other answers; return the facts of the modules, or a refusal.
 
         The process must not have imported any of the modules, see `doubts`.
         """
@@ -255,7 +255,7 @@ class SourceCache:
         self._current: SourceModules | None = None
 
     def fresh(self, request: Mapping[str, Any]) -> SourceModules:
-        """The same, imported anew: nothing that an earlier request did to them is left."""
+        """Return the sources imported anew, without changes that earlier requests made."""
         self._put_away()
         self._known.pop((request["root"], *request["sources"]), None)
         return self.get(request)

@@ -44,7 +44,7 @@ _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """A device function."""
+    """A kernel of the device code."""
 
     name: str
     pdl: bool = False
@@ -53,7 +53,7 @@ class DeviceKernel:
 
 @dataclass(frozen=True)
 class DimensionCheck:
-    """A dimension that the code takes for granted."""
+    """A check that a dimension has the value that the code assumes."""
 
     argument: str
     """C++ expression of the actual value."""

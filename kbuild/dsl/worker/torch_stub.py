@@ -248,7 +248,7 @@ def _version() -> TorchVersion:
 
 @cache
 def _modules() -> frozenset[str]:
-    """Every module below `torch`."""
+    """Names of all modules below `torch`."""
     modules, path, name = set(), list[str](), ""
     for word in re.findall(r"[\w]+|[()]", " ".join(_torch_names()["modules"])):
         if word == "(":

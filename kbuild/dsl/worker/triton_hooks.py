@@ -75,7 +75,7 @@ class HookArgument:
         return ClonedArgument(self)
 
     def copy_(self, source: Any, *_: Any, **__: Any) -> HookArgument:
-        """As a tensor's: a copy of its own is put back, which measuring does anyway."""
+        """See `torch.Tensor.copy_`; a hook may only restore a clone, as tuning does anyway."""
         name, record, _kind = object.__getattribute__(self, "_own")
         is_own = isinstance(source, ClonedArgument) and str(source.argument) == name
         if not record.restores or not is_own:
@@ -129,7 +129,7 @@ def hooks_of(
     """Describe what the hooks of a function do, as JSON.
 
     Returns:
-        An empty object without hooks; else `configs`, in order, what each candidate's hook does when
+        An empty object without hooks; else `configs`, in order, each candidate's hook when
         arguments are tensors, and when they are descriptors; `reset`, fills while tuning;
         `problems`, sentences about hooks that cannot be followed, with their places.
     """
