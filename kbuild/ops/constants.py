@@ -209,7 +209,7 @@ class _ConstantReader:
     def _test(
         self, key: str, subject: Node | None, kind: NameKind | None, text: str
     ) -> Node | None:
-        """The condition that the subject is the value that a key of `choices` says."""
+        """Condition that the subject equals a key of `choices`."""
         place = self.place.at("choices")
         if kind in ("str", "dtype") and subject is not None:
             if kind == "dtype" and key not in DTYPES:

@@ -46,9 +46,7 @@ class _CallKind:
     def values(
         self, optional: Sequence[str], arguments: Sequence[str], compared: Iterable[Match]
     ) -> dict[str, int]:
-        """Answers to queries: sizes of elements, comparisons of dtypes, and which tensors are
-        given.
-        """
+        """Answers to queries: sizes of elements, comparisons of dtypes, given tensors."""
         sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
         sizes |= {
             f"{name} == {dtype!r}": int(self.dtypes[name] == dtype)
@@ -181,7 +179,7 @@ def may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
 
 
 def _capabilities(target: ImageTarget) -> Iterable[int]:
-    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    """Capabilities, as of `capability()`, of the devices that run a target's machine code."""
     arch = target.capability
     if arch is None:
         return (0,)

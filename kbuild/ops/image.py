@@ -59,7 +59,7 @@ class ImageParameter:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """How the launcher encodes a `tensor_map` parameter, a `CUtensorMap` of 128 bytes.
+    """Values with which the launcher encodes a `tensor_map` parameter, a `CUtensorMap`.
 
     The other values are the same for all maps: tiled, no interleave, L2 promotion of 128 bytes, element strides
     of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
@@ -142,7 +142,7 @@ class KernelImage:
 
     @property
     def target(self) -> ImageTarget:
-        """The arch and the kind together."""
+        """The arch and the kind of code."""
         return ImageTarget(self.arch, self.kind)
 
     def _problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The names of an op, the expressions over them, and the `shapes` table, which names dimensions."""
+"""The names of an op, expressions over them, and the `shapes` table, which names dimensions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ NameKind = Literal[
     "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",
     "list", "floats", "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
-"""`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
-which is a `tensor` by its own name: `xs[0]`."""
+"""`list` is a list of integers or booleans, `floats` of floats, `tensors` of tensors; each of
+these is a `tensor` with a name of its own, such as `xs[0]`. `word` is a constant that is no
+integer."""
 _TITLES: dict[NameKind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -37,22 +38,22 @@ _ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LIST
 
 @dataclass(frozen=True)
 class OpScope:
-    """Names with their kinds. Each name means one thing in an op."""
+    """Names and their kinds; each name has one meaning in an op."""
 
     kinds: dict[str, NameKind] = field(default_factory=dict)
     optional: Collection[str] = ()
     """Arguments that may be None."""
     shapes: dict[str, ShapeRule] = field(default_factory=dict)
     allocated: bool = True
-    """Whether results and temporaries exist when the expressions are evaluated."""
+    """True if results and temporaries exist when the expressions are evaluated."""
     is_open: bool = False
-    """Whether there are constants that only the kernel knows."""
+    """True if the kernel has constants that the section does not know."""
     let: dict[str, Expression] = field(default_factory=dict)
-    """What the names of `let` stand for."""
+    """Expressions of the names of `let`."""
     given: frozenset[str] = frozenset()
-    """Arguments that may be None, and are given for sure."""
+    """Arguments that may be None in general, but are given where the expressions are evaluated."""
     views: dict[str, str] = field(default_factory=dict)
-    """View -> the tensor whose memory it shares, which is none."""
+    """View -> the tensor whose memory it shares, which is not a view."""
 
     @property
     def loose(self) -> frozenset[str]:
@@ -61,7 +62,7 @@ class OpScope:
         return loose | {view for view, root in self.views.items() if root in loose}
 
     def add(self, name: str, kind: NameKind, place: IssueCollector) -> bool:
-        """Enter a name; an error at `place` when it means something else already."""
+        """Add a name; report an error at `place` if it has another meaning already."""
         if name.startswith("_") and kind not in ("constant", "word"):
             place.error(f"`{name}` starts with `_`", "kbuild's own names do")
             return False
@@ -73,35 +74,35 @@ class OpScope:
         return True
 
     def tensors(self) -> list[str]:
-        """Every tensor that can be asked about."""
+        """Names of the tensors that expressions can query."""
         wanted = _TENSORS if self.allocated else _TENSORS[:1]
         return [name for name, kind in self.kinds.items() if kind in wanted]
 
     def items(self, name: str) -> list[str]:
-        """The tensors of a list of them."""
+        """Names of the tensors in a list."""
         return [tensor for tensor in self.kinds if tensor.startswith(f"{name}[")]
 
     def numbers(self) -> list[str]:
-        """Every name that is an integer."""
+        """Names that are integers."""
         kinds = ("int", "bool", "size", "let", "constant")
         return [name for name, kind in self.kinds.items() if kind in kinds]
 
     def knowing(self, name: str, kind: NameKind) -> OpScope:
-        """The scope with one name more; one that means something already keeps its meaning."""
+        """Return the scope with an additional name; an existing name keeps its kind."""
         return replace(self, kinds={name: kind, **self.kinds})
 
     def before_allocation(self) -> OpScope:
-        """The same names while only the call's arguments exist."""
+        """Return the scope for expressions that are evaluated before allocation."""
         return replace(self, allocated=False)
 
     def where(self, condition: Expression | None) -> OpScope:
-        """The same names in calls that meet a condition."""
+        """Return the scope for calls that satisfy a condition."""
         if condition is None:
             return self
         return self.where_given(condition.given(self.let))
 
     def where_given(self, names: Collection[str]) -> OpScope:
-        """The same names in calls in which these arguments are given."""
+        """Return the scope for calls in which these arguments are given."""
         return replace(self, given=self.given | frozenset(names))
 
     def inside(
@@ -112,7 +113,7 @@ class OpScope:
         non_integers: Collection[str] = (),
         is_open: bool = False,
     ) -> OpScope:
-        """The scope of one launch, with its constants; `words` are those that are no integers."""
+        """Return the scope of a launch, with its constants."""
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
             scope.add(name, "word" if name in non_integers else "constant", place)
@@ -123,7 +124,7 @@ class OpScope:
         return self._read(text, parse, place)
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
-        """Read a predicate; None after an error at `place`."""
+        """Read a condition over these names; None after an error at `place`."""
         is_name = self._is_true_or_false(text.strip())
         return self._read(text, parse if is_name else parse_condition, place)
 
@@ -138,11 +139,11 @@ class OpScope:
         return expression if self._known(expression, place) else None
 
     def is_condition(self, expression: Expression) -> bool:
-        """True when its value is 0 or 1, as that of a boolean argument is."""
+        """True if the value is 0 or 1, as for a boolean argument."""
         return expression.is_condition or self._is_true_or_false(expression.text.strip())
 
     def floating(self, text: str, place: IssueCollector) -> FloatExpression | None:
-        """Read an expression that is a float; None when it is another one, and after an error."""
+        """Read a float expression; None for an integer expression, and after an error."""
         floats = {name for name, kind in self.kinds.items() if kind in ("float", "floats")}
         try:
             formula = parse_float(text, floats)
@@ -159,7 +160,7 @@ class OpScope:
         return formula
 
     def _is_true_or_false(self, name: str) -> bool:
-        """Whether it names a boolean argument, or a condition of `let`."""
+        """True for a boolean argument, or a condition of `let`."""
         meant = self.let.get(name)
         return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
 
@@ -182,7 +183,7 @@ class OpScope:
         return fine
 
     def _guarded(self, expression: Expression, place: IssueCollector) -> bool:
-        """Whether what may be None is asked for only where it is given."""
+        """True if arguments that may be None are used only where they are given."""
         loose = expression.unguarded(self.loose, self.let)
         for leaf in loose:
             name = leaf.tensor if isinstance(leaf, Query) else leaf.name
@@ -193,7 +194,7 @@ class OpScope:
         return not loose
 
     def _matched(self, leaf: Match) -> tuple[str, str] | None:
-        """What is wrong with comparing an argument with a text or a fraction."""
+        """Problem of a comparison of an argument with a text or a float; None if there is none."""
         kind = self.kinds.get(leaf.subject)
         if leaf.tensor:
             known = [name for name, other_kind in self.kinds.items() if other_kind in _TENSORS]
@@ -255,7 +256,7 @@ class OpScope:
         return self._axis(query)
 
     def _of_tensors(self, query: Query) -> tuple[str, str] | None:
-        """A question about a list of tensors, or about one of its items as if it were a number."""
+        """Problem of a query about a list of tensors, or about its item as a number."""
         if query.function not in LIST_QUERIES:
             return self._used(query.tensor)
         count = len(self.items(query.tensor))

@@ -37,14 +37,14 @@ _ALTERNATIVES = {
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
-"""What no op takes, alone or in a list."""
+"""Types that no op takes, alone or in a list -> advice."""
 RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT_NAME = "out"
-"""What a single result without a name is called; several are `out0`, `out1`, ..."""
+"""Name of a single result without one; several are `out0`, `out1`, ..."""
 
 
 def read_schema(text: str, place: IssueCollector) -> Schema | None:
-    """The schema; None after an error that leaves nothing to go on with."""
+    """Read a schema; None after an error that makes it unusable."""
     try:
         schema = parse_schema(text)
     except SchemaError as error:
@@ -70,14 +70,14 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
 
 
 def result_names(schema: Schema) -> tuple[str, ...]:
-    """The names of the results, those without a name included."""
+    """Names of the results, with default names for those without one."""
     numbers = [""] if len(schema.returns) == 1 else range(len(schema.returns))
     named = zip(schema.returns, numbers, strict=True)
     return tuple(result.name or f"{RESULT_NAME}{number}" for result, number in named)
 
 
 def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
-    """Put the names of arguments and results into the scope."""
+    """Add the names of arguments and results to the scope."""
     for argument in schema.arguments:
         kind = kind_of(argument)
         if kind is not None:
@@ -127,11 +127,12 @@ class SectionContext:
 
 
 def read_op(section: OpSection, owner: SectionContext, place: IssueCollector) -> OpSpec | None:
-    """The op, None when anything is wrong with it; errors at and below `place`."""
+    """Read an op; None if it has errors, which are added at and below `place`."""
     errors = place.errors
     schema = read_schema(section.schema_, place.at("schema"))
     if schema is None:
         return None
+    # Rules for a list apply to each of its tensors; issues are moved back to the list below.
     schema, before = sized(schema, section, place.at("schema")), len(place.issues)
     spec = _read_op_spec(spread(section, schema), schema, owner, place)
     place.issues[before:] = relocated(place.issues[before:], section)
@@ -199,7 +200,7 @@ def _read_op_spec(
 
 
 def _projections(section: OpSection, schema: Schema, place: IssueCollector) -> Iterator[Projection]:
-    """The ops that return some of the results."""
+    """Yield the ops that return only some of the results."""
     results = result_names(schema)
     for index, written in enumerate(section.projections):
         where = place.at(index)
@@ -236,7 +237,7 @@ def _let(
 def _returned(
     table: Mapping[str, str], maybe: Sequence[str], scope: OpScope, place: IssueCollector
 ) -> tuple[tuple[str, Expression], ...]:
-    """When the results are there that may be None."""
+    """Conditions under which results that may be None are returned."""
     for name in table.keys() - set(maybe):
         hint = f"write `Tensor? {name}` in the schema" if not maybe else one_of(name, maybe)
         place.at(name).error(f"`{name}` is not a result that may be None", hint)
@@ -278,11 +279,11 @@ class DslSection:
 
     name: str
     language: str
-    """Empty when it is not one that kbuild knows."""
+    """Empty for a language that kbuild does not know."""
     toolchain: tuple[str, ...]
-    """Pinned distributions: `triton==3.9.0`."""
+    """Exact pins, such as `triton==3.9.0`."""
     sources: tuple[str, ...]
-    """POSIX paths relative to the project, the one with the kernel functions first."""
+    """POSIX paths relative to the project; the file with the kernel functions is first."""
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
     issues: tuple[Issue, ...] = field(compare=False)

@@ -53,7 +53,8 @@ def launcher_files(
         tables: tuned tables of GPU models.
         module: also define the Python module, for Torch extensions without bindings of their own.
         control: also define the op `_kbuild_choose(int launch, int candidate)`: it forces a
-            launch to use one candidate, or with -1 the normal one. Launches are counted over all ops.
+            launch to use one candidate, or with -1 the normal one. Launches are counted over all
+            ops.
         framework: the framework that calls the ops, `torch` or `tvm-ffi`.
 
     Raises:

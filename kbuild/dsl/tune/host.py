@@ -41,9 +41,7 @@ class ProbeHost:
         modules: Sequence[str] = (),
         listen: LineListener | None = None,
     ) -> None:
-        """`modules` are imported before workers start; `listen` gets the lines that workers
-        print.
-        """
+        """Import `modules` before workers start; call `listen` with lines that workers print."""
         self.python = python
         self._runner, self._root, self._log = runner, root, log
         self._modules, self._print = tuple(modules), listen

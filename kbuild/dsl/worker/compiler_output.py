@@ -1,6 +1,7 @@
 """Reads compilers' output: parameters of device functions, and how they use memory.
 
-Parameters come from PTX and AMDGCN assembly; which arguments' memory is read or added to before\nit is written comes from Triton's IR and C++.
+Parameters come from PTX and AMDGCN assembly. Triton's IR and C++ tell which arguments' memory is
+read or added to before it is written.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ class ObjectCompiler(ABC):
         """Compile to the request's `output`, unless `named` returns False.
 
         Returns:
-            `convention`, `entry`, `parameters`, and values of the image that differ from the defaults.
+            `convention`, `entry`, `parameters`, and values of the image that differ from the
+            defaults.
         """
 
     def named(self, request: Mapping[str, Any], text: str) -> tuple[str, bool]:

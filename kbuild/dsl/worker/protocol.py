@@ -34,7 +34,8 @@ class RefusalError(Exception):
 class WorkerCompiler(Protocol):
     """The compiler of a language.
 
-    A method `ask_with`, if there is one, gets a function that decides about compiling a kernel,\n    given its digest.
+    A method `ask_with`, if there is one, gets a function that decides whether to compile the kernel
+    with a digest.
     """
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
