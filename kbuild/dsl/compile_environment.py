@@ -124,7 +124,7 @@ Assembler = tuple[Path, str]
 
 @dataclass(frozen=True)
 class CompileEnvironment:
-    """For one language, its pins and one kind of machine code."""
+    """Compiles units of one language, with one set of pins and one flavour of machine code."""
 
     language: Language
     pins: tuple[str, ...]

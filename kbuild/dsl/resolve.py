@@ -224,7 +224,7 @@ class ResolvedKernel:
     kernel: AotKernel
     ops: tuple[OpSpec, ...]
     launches: Mapping[tuple[str, int], ResolvedLaunch]
-    """By op name and index of the launch."""
+    """Launches by op name and index."""
     notes: tuple[str, ...]
     """Sentences about parts of the sources that were not followed."""
 
@@ -252,7 +252,7 @@ def resolve_kernel(
     notes: list[str] = []
     for at, op in enumerate(ops):
         own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
-        # Notes about candidates say nothing where the section lists its own.
+        # Notes about the source's candidates do not matter if the section lists its own.
         noted = (r for r in own if r.launch.autotune or not r.function.candidates)
         notes += [note for resolved in noted for note in resolved.function.notes]
         keyed, own_notes = with_autotune_key(op, own)

@@ -484,13 +484,13 @@ def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCal
 
 
 def _copied(target: AtenValue) -> DispatcherCall:
-    """The result of the call before, written to a tensor."""
+    """Call that copies the result of the previous call to a tensor."""
     blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
     return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
 
 
 def _boxed(call: DispatcherCall) -> DispatcherCall:
-    """The call with each value boxed where the schema of what runs says `?`."""
+    """Return the call, with values boxed where the schema of its operator has `?`."""
     text = operators().get(call.operator)
     if text is None:
         return call
@@ -504,7 +504,7 @@ def _one() -> ArgumentSource:
 
 
 def _with_tensors(schema: Schema) -> str:
-    """The overload that takes tensors where this one takes scalars; empty without one."""
+    """Name of the overload with tensors in place of scalars; empty if there is none."""
     wanted = [_tensors(argument.type) for argument in schema.arguments]
     for name, text in operators().items():
         if name.partition(".")[0] == schema.name:

@@ -280,7 +280,7 @@ class ConstantCombinations:
         booleans = {name for name, kind in _scalars(op) if kind == "bool"}
         facts = [_fact(condition.root, booleans) for condition in self.conditions]
         self._other_facts = [_merged(facts[:at] + facts[at + 1 :]) for at in range(len(facts))]
-        """For each condition, the facts that follow from the others."""
+        """Facts that follow from the other conditions, for each condition."""
         self._own = {
             name: self._bound(constant.expression, known)
             for name, constant in self._constants.items()

@@ -1,4 +1,4 @@
-"""Writes the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
+"""Generates the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
 
 The same rules also allocate results for array libraries other than Torch.
 """
@@ -28,7 +28,7 @@ TORCH_QUERIES = {
 
 @dataclass(frozen=True)
 class ArrayApi:
-    """How Python code asks arrays of some kind for what the rules need."""
+    """Python code for arrays of a library, as the rules of an op need it."""
 
     queries: Mapping[str, str]
     check: str
@@ -37,7 +37,7 @@ class ArrayApi:
     """Expression for an array of `{shape}` and `{dtype}`, with the library and device of
     `{tensor}`."""
     strided: str
-    """The same with `{strides}`; empty if no op needs it."""
+    """Expression for an array with `{strides}` in addition; empty if no op needs it."""
     dtype: str
     """Expression for a dtype by Torch's name."""
     sm_count: tuple[str, ...]
@@ -85,8 +85,8 @@ REGISTER_FAKE = "torch.library.register_fake(add_op_namespace_prefix({name!r}))"
 def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
     """Generate the op's fake kernel, which needs `torch` in scope.
 
-    It checks ranks and dimensions like the launcher, and allocates results by the rules of `shapes`,
-    also for symbolic sizes. `register` is the decorator, with `{name!r}` for the op's name.
+    It checks ranks and dimensions like the launcher, and allocates results by the rules of
+    `shapes`, also for symbolic sizes. `register` is the decorator, with `{name!r}` for the op's name.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = (*_prologue(op, TORCH_API), *_checks(op), _result(op))
@@ -271,7 +271,7 @@ def _returned(op: OpSpec, name: str) -> str:
 
 
 def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
-    """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
+    """Expression that allocates a result or a temporary; needs `sizes_source` and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     dims = _tuple("*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims)
     shape = f"{rule.like}.shape" if rule.like else dims
@@ -323,13 +323,13 @@ def _dtype(op: OpSpec, name: str, spelling: ArrayApi) -> str:
 
 
 def dtype_argument(op: OpSpec, name: str) -> str:
-    """What an argument stands for that is a dtype."""
+    """Expression for the dtype of an argument that is one."""
     none = op.dtype_rule(name).none
     return f"({none}.dtype if {name} is None else {name})" if none else name
 
 
 def match_source(op: OpSpec, leaf: Match, spelling: ArrayApi = TORCH_API) -> str:
-    """Whether an argument is a string, a float or a dtype, or a tensor has a dtype."""
+    """Condition for a comparison of an argument with a string, float or dtype, or of a dtype."""
     if leaf.tensor:
         dtype = spelling.dtype.format(dtype=leaf.value)
         tensor = op.viewed(leaf.tensor)

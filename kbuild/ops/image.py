@@ -61,8 +61,8 @@ class ImageParameter:
 class TensorMap:
     """Values with which the launcher encodes a `tensor_map` parameter, a `CUtensorMap`.
 
-    The other values are the same for all maps: tiled, no interleave, L2 promotion of 128 bytes, element strides
-    of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
+    The other values are the same for all maps: tiled, no interleave, L2 promotion of 128 bytes,
+    element strides of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
     reverse, strides in bytes and without that of the last dimension, which must be 1.
     """
 
@@ -133,7 +133,7 @@ class KernelImage:
     loading: Loading = ""
     """Way to make an object load its code; empty if it loads with the first call."""
     load_functions: tuple[str, ...] = ()
-    """With `loading = "library"`: the object's functions that create its library and load it on
+    """Object's functions, with `loading = "library"`, that create its library and load it on
     a device. The launcher replaces them and calls the originals."""
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ _CUDA13_MAJOR = 13
 
 @dataclass(frozen=True)
 class ResolvedTargets:
-    """What the archs of a section come to."""
+    """The targets of a section's archs."""
 
     targets: tuple[ImageTarget, ...]
     notes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class KernelFunction:
 
 @dataclass(frozen=True)
 class LinkInputs:
-    """What objects are linked with, beside Torch."""
+    """Libraries that objects are linked with, in addition to Torch."""
 
     archives: tuple[Path, ...] = ()
     """Static libraries in the DSL's environment; kbuild neither keeps nor ships them."""
@@ -77,7 +77,7 @@ class LinkInputs:
 
 @dataclass(frozen=True)
 class ExportedFiles:
-    """What an action of `kbuild aot` writes."""
+    """The files that an action of `kbuild aot` writes."""
 
     files: FileSet
     folder: Path
@@ -165,7 +165,8 @@ class Language(Dialect):
     def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
         """Environment variables of the worker for a request.
 
-        Requests with different variables go to different workers. A request to describe a source is\n        passed as an empty mapping.
+        Requests with different variables go to different workers. The request is empty when a
+        source is described.
         """
         return {}
 
@@ -311,7 +312,7 @@ def _distribution_name(pin: str) -> str:
 _DEFAULT_ARCHS = ("8.0", "9.0a", "10.0a", "12.0a")
 """Default archs. 8.6 and 8.9 run the code for 8.0."""
 _FIRST_ARCH_SPECIFIC = (9, 0)
-"""From this capability on, `9.0` means `9.0a`, since kernels use features of the chip."""
+"""First capability that means its chip, `9.0a`, whose features kernels use."""
 
 
 def cuda_targets(
@@ -338,7 +339,7 @@ def cuda_targets(
 
 
 def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
-    """See `Language.judge`; `wanted` is the release that is pinned."""
+    """See `Language.validate_image`; `wanted` is the release that is pinned."""
     release = image.compiler.get(distribution)
     if release != wanted:
         raise BuildError(
@@ -349,7 +350,7 @@ def validate_release(image: KernelImage, distribution: str, wanted: str | None) 
 
 
 def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:
-    """The constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
+    """Return the constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
 
     A tuple is a list; its items are the constants `shape.0`, `shape.1`.
     """

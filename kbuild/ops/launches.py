@@ -312,7 +312,7 @@ def read_condition(text: str | None, scope: OpScope, place: IssueCollector) -> E
 
 
 def _own_constants(constants: Mapping[str, Any]) -> list[str]:
-    """Constants with a value of their own; `N = { value = "N", ... }` is the dimension itself."""
+    """Constants that are not a dimension of the same name: `N = { value = "N", ... }`."""
     values = {name: v.get("value") if isinstance(v, dict) else v for name, v in constants.items()}
     return [
         name
@@ -340,7 +340,7 @@ def _grid(
 def _assumed(
     values: Sequence[str | Sequence[str]], place: IssueCollector
 ) -> tuple[tuple[str, ...], ...]:
-    """The names of `divisible` for each aligned image."""
+    """Return the names in `divisible` for each aligned image."""
     lists = [(at, value) for at, value in enumerate(values) if not isinstance(value, str)]
     names = [value for value in values if isinstance(value, str)]
     if not lists:

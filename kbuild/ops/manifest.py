@@ -67,7 +67,7 @@ class ManifestKernel:
 
 @dataclass(frozen=True)
 class OpManifest:
-    """What a variant has in it."""
+    """The contents of a variant, for tuning it."""
 
     namespace: str
     """Namespace of its Torch ops."""

@@ -57,7 +57,7 @@ class ShapeRule:
 
 @dataclass(frozen=True)
 class Dimension:
-    """A name for a dimension: where a call's value is taken from."""
+    """Name of a dimension, and the axis of an argument that has its value in a call."""
 
     name: str
     tensor: str
@@ -103,11 +103,11 @@ class ArgumentSource:
     item: int | None = None
     """Index in a list of floats; negative values count from its end."""
     block: tuple[Expression, ...] = ()
-    """Of a descriptor: elements that are loaded at once in each dimension, over constants only."""
+    """Descriptor's block: elements per dimension that are loaded at once, over constants only."""
     padding: Literal["zero", "nan"] = "zero"
-    """Of a descriptor: value of elements beyond the tensor's end."""
+    """Descriptor's value for elements beyond the tensor's end."""
     layout: tuple[tuple[str, int | bool], ...] = ()
-    """Of a descriptor: layout of its blocks in shared memory, as arguments of Gluon's
+    """Descriptor's layout of blocks in shared memory, as arguments of Gluon's
     `NVMMASharedLayout`; empty for the block's default layout."""
     items: tuple[ArgumentSource, ...] = ()
     """Items of a tuple."""
@@ -122,7 +122,7 @@ class ArgumentSource:
         return (*own, *(self.formula.integers() if self.formula is not None else ()))
 
     def block_shape(self, constants: ConstantPairs) -> tuple[int, ...]:
-        """Return the elements that a descriptor loads at once, by dimension, for a unit's constants.
+        """Return the size of a descriptor's block in each dimension, for a unit's constants.
 
         Raises:
             EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -163,7 +163,7 @@ class Constant:
     values: tuple[Value, ...] = ()
     """Value of the constant for each of `choices`; empty if it is the choice itself."""
     known: tuple[tuple[tuple[Node, int], ...], ...] = ()
-    """For each of `choices`, parts of other expressions and their values in that case."""
+    """Parts of other expressions with their values, for each of `choices`."""
     dtype: str = ""
     """Torch's name, if the constant is a dtype."""
     dtype_of: str = ""
@@ -229,7 +229,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class AtenValue:
-    """One argument of an ATen call, as the stable ABI takes it."""
+    """One argument of an ATen call, in the form of the stable ABI."""
 
     kind: Literal[
         "tensor", "number", "scalar", "str", "dtype", "layout", "memory_format", "device", "list",
@@ -260,7 +260,7 @@ class DispatcherCall:
     and the factor of the second."""
     values: tuple[AtenValue, ...]
     returned: tuple[bool, ...] = (False,)
-    """For each result, True if it is a list of tensors."""
+    """True for each result that is a list of tensors."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ TuningCase: TypeAlias = "tuple[tuple[str, CaseValue], ...]"
 
 @dataclass(frozen=True)
 class TuneProposal:
-    """The sizes that a kernel is made for; the user who tunes it chooses the rest."""
+    """Sizes that a kernel is compiled for; other sizes of a tuning case are free."""
 
     sizes: tuple[tuple[str, int], ...] = ()
     """Dimensions that are constants of the kernel's code."""
@@ -520,7 +520,7 @@ class OpSpec:
 
 @dataclass(frozen=True)
 class IssueCollector:
-    """A key path that collects issues; places below it collect into the same list."""
+    """A key path and the list that issues are added to; paths below it share the list."""
 
     path: KeyPath
     issues: list[Issue] = field(default_factory=list)

@@ -57,7 +57,7 @@ class OpScope:
 
     @property
     def loose(self) -> frozenset[str]:
-        """What may be None here; so may a view of it."""
+        """Arguments that may be None here, and views of these."""
         loose = frozenset(self.optional) - self.given
         return loose | {view for view, root in self.views.items() if root in loose}
 
@@ -283,7 +283,7 @@ class OpScope:
 
 
 def _hint(name: str, known: Collection[str], title: str = "known") -> str:
-    """What was probably meant, else everything that is known."""
+    """Hint with the most similar name, else all known names."""
     return did_you_mean(name, known) or (f"{title}: {listed(known)}" if known else "")
 
 
@@ -291,9 +291,9 @@ ELLIPSIS = "..."
 
 
 class ShapeTableReader:
-    """The `shapes` table of one op, read in two steps: `let` stands between them.
+    """Reads the `shapes` table of an op in two steps, between which `let` is read.
 
-    First the names of dimensions are found, then every expression is read over all names.
+    The first step finds the names of dimensions; the second reads expressions over all names.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class ShapeTableReader:
                 self._table[tensor] = value
 
     def sizes(self) -> tuple[Dimension, ...]:
-        """Names of dimensions, each with the first tensor that is never None and has it."""
+        """Return named dimensions, each with the first required tensor that has it."""
         dimensions: dict[str, Dimension] = {}
         for tensor in self._required:
             value = self._table.get(tensor)
@@ -337,7 +337,7 @@ class ShapeTableReader:
         return tuple(dimensions.values())
 
     def _ranks(self) -> dict[str, ShapeRule]:
-        """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
+        """Rules with only a rank, so that axes in expressions can be checked early."""
         return {
             name: ShapeRule(name, dims=(parse(0),) * len(dims))
             for name, dims in self._table.items()
@@ -345,7 +345,7 @@ class ShapeTableReader:
         }
 
     def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
-        """Every rule that is fine; errors for those that are not, and for results without one."""
+        """Return the valid rules; report invalid ones, and results without a rule."""
         scope = self._scope.before_allocation()
         read = (self._rule(tensor, value, scope) for tensor, value in self._table.items())
         rules = {rule.tensor: rule for rule in read if rule is not None}
@@ -387,7 +387,7 @@ class ShapeTableReader:
     def _dim(
         self, tensor: str, dim: Any, scope: OpScope, place: IssueCollector
     ) -> Expression | None:
-        """The expression; None for `...`, and after an error."""
+        """Read a dimension; None for `...`, and after an error."""
         if dim == ELLIPSIS:
             return None
         if not isinstance(dim, (str, int)) or isinstance(dim, bool):
@@ -404,7 +404,7 @@ class ShapeTableReader:
         return expression
 
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Shapes are known without a device and without data."""
+        """Report shapes that depend on the device or on data, which `torch.compile` lacks."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while added := {n for name in names & let.keys() for n in let[name].names()} - names:
@@ -430,7 +430,7 @@ class ShapeTableReader:
 
 
 def _dimension_name(dim: Any) -> str | None:
-    """The name that a dimension is, None when it is anything else."""
+    """Name of a dimension that is just a name; None for other expressions."""
     if not isinstance(dim, str) or dim == ELLIPSIS:
         return None
     try:

@@ -118,7 +118,7 @@ def _validate_types(schema: Schema, place: IssueCollector) -> None:
 
 @dataclass(frozen=True)
 class SectionContext:
-    """The section that an op stands in."""
+    """The section that an op belongs to."""
 
     kernel: str
     dialect: Dialect
@@ -287,9 +287,9 @@ class DslSection:
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
     issues: tuple[Issue, ...] = field(compare=False)
-    """Everything that is wrong with it."""
+    """All issues of the section."""
     table: Mapping[str, Any] = field(repr=False)
-    """The section as `build.toml` has it, which plans and variants for tuning are written with."""
+    """The section as `build.toml` has it, to be written into plans and tuning manifests."""
     origin: str = ""
     """The part of the author's source that a plug-in read the section from; empty for sections of
     `build.toml`. See `PluginSection`."""

@@ -63,7 +63,7 @@ class TunedRow:
 
 @dataclass(frozen=True)
 class TunedTable:
-    """What was measured on one GPU model."""
+    """The measurements on one GPU model."""
 
     device: str
     """The driver's name of the model, such as `NVIDIA H200`."""
@@ -81,7 +81,7 @@ class TunedTable:
         return tuple(row for row in self.rows if (row.kernel, row.op, row.launch) == wanted)
 
     def merged(self, newer: TunedTable) -> TunedTable:
-        """Return this table with the rows of a newer one, which win over rows with the same identity.
+        """Return this table with the rows of a newer one, which replace those with the same identity.
 
         Driver and versions come from the newer table, if it has them.
 
@@ -137,7 +137,7 @@ _GAP = re.compile(r"[\s,]*")
 
 @dataclass(frozen=True)
 class TunedTableFile:
-    """A table, and where in its file each row stands."""
+    """A table, and the lines of its rows in the file."""
 
     path: str
     """Path for messages."""
@@ -227,7 +227,7 @@ def _row_problem(  # noqa: PLR0917
 
 
 def write_table(root: Path, table: TunedTable) -> str:
-    """Merge a table into the project's file for the device; return the path relative to the project.
+    """Merge a table into the project's file for the device; return the file's relative path.
 
     Other rows of the file are kept. Nothing is written if nothing changes.
 

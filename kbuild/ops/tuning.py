@@ -68,7 +68,7 @@ def read_cases(
 
 
 def case_kinds(schema: Schema, sizes: Sequence[Dimension]) -> dict[str, str]:
-    """What a case may say: `size`, a type such as `int[]`, `tensor` for one that may be None.
+    """Name -> kind of value in a case: `size`, a type such as `int[]`, `tensor` for `Tensor?`.
 
     Required values end with `!`. Dtypes have no kind: they are those of the op's `dtypes`.
     """

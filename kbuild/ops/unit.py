@@ -22,7 +22,7 @@ _CPU = "cpu"
 
 @dataclass(frozen=True, order=True)
 class ImageTarget:
-    """An arch, and which kind of code for it."""
+    """An arch, and a kind of code for it."""
 
     arch: str
     """`sm_80`, `sm_90a` (this chip), `sm_100f` (its family), `gfx942`."""
@@ -62,7 +62,7 @@ class ImageTarget:
 
     @property
     def is_amd(self) -> bool:
-        """True for what runs through HIP."""
+        """True for archs that run through HIP."""
         return rocm.is_arch(self.arch)
 
     @property

@@ -117,7 +117,7 @@ class WorkloadResult:
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Side -> how its result differs from the reference."""
     error: str = ""
-    """Why it was not measured."""
+    """Reason why it was not measured; empty if it was."""
 
     @property
     def is_measured(self) -> bool:

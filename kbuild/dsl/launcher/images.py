@@ -182,7 +182,7 @@ _SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
 
 @dataclass(frozen=True)
 class Slot:
-    """A value that images get: an argument in one of the forms that they want."""
+    """A value that images take: an argument in one of its forms."""
 
     argument: str
     form: str
@@ -216,7 +216,7 @@ def assumed_slots(image: KernelImage) -> Iterator[Slot]:
 
 @dataclass
 class ImageTables:
-    """Everything that images share, collected while the launches are read."""
+    """Data that a kernel's images share, collected launch by launch."""
 
     bits: str = "uint64_t"
     """C++ type with a bit for each argument of a launch."""

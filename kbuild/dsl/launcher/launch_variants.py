@@ -30,7 +30,7 @@ class CompiledLaunch:
     """One launch of an op with its images."""
 
     launch: Launch
-    """Its candidates include those of the kernel function where the launch is autotuned."""
+    """The launch with its final candidates, which are the kernel's own if it is autotuned."""
     bound: BoundLaunch
     compiled: tuple[UnitImage, ...]
 

@@ -304,7 +304,7 @@ def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class LaunchTable:
-    """Constant data of one launch."""
+    """Generates the constant data of one launch."""
 
     variants: LaunchVariants
     name: str

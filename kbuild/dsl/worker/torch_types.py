@@ -34,7 +34,7 @@ _FLOATS = {  # largest, smallest step from 1, smallest normal, decimal resolutio
 
 
 class dtype:  # noqa: N801 - its name in Torch, which Triton looks at
-    """A dtype."""
+    """`torch.dtype`."""
 
     __module__ = "torch"
 

@@ -272,7 +272,7 @@ class Expression:
 
     @property
     def constant(self) -> int | None:
-        """Its value if it is the same in every call; else None."""
+        """The value, if it is the same in every call; else None."""
         return self.root.value if isinstance(self.root, Number) else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
@@ -285,7 +285,7 @@ class Expression:
         return evaluate(self.root, values)
 
     def bind(self, values: Mapping[str, int]) -> Expression:
-        """Return the expression with these values inserted; values that it does not use are ignored.
+        """Return the expression with these values inserted; those that it does not use are ignored.
 
         Raises:
             ExpressionError: a part then has no value.
@@ -355,9 +355,9 @@ def parse_condition(text: str) -> Expression:
 
 
 def any_of(conditions: Sequence[Expression]) -> Expression:
-    """The condition that one of them holds; they are asked in order.
+    """Return the condition that one of them holds; they are evaluated in order.
 
-    What reads an expression calls itself for each level, so many are not a row but a tree of them.
+    The `or`s form a balanced tree, since functions over expressions are recursive.
     """
     if len(conditions) == 1:
         return conditions[0]
@@ -367,7 +367,7 @@ def any_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def first_of(options: Sequence[tuple[Expression, Expression]], otherwise: Expression) -> Expression:
-    """The value of the first condition that holds, as a tree like that of `any_of`."""
+    """Return the value of the first condition that holds, as a tree like that of `any_of`."""
     text = " else ".join([*(f"({value}) if {when}" for when, value in options), f"({otherwise})"])
     return Expression(text, fold(_first_of(options, otherwise)))
 

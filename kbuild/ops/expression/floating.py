@@ -80,7 +80,7 @@ class FloatExpression:
         return self.text
 
     def integers(self) -> tuple[Expression, ...]:
-        """Its parts that are integers or conditions, in the order of the text."""
+        """The parts that are integers or conditions, in the order of the text."""
         return tuple(part for part in _parts(self.root) if isinstance(part, Expression))
 
     def floats(self) -> tuple[FloatName, ...]:
@@ -112,7 +112,7 @@ class FloatExpression:
         return _to_cxx(self.root, names, floats)
 
     def to_python(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
-        """A Python expression that needs `importlib` in scope; see `Expression.to_python`."""
+        """Return a Python expression; needs `importlib` in scope. See `Expression.to_python`."""
         return _to_python(self.root, names, floats)
 
 

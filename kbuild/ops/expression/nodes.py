@@ -60,7 +60,7 @@ fake tensor has a device, so `sm_count` is allowed."""
 
 @dataclass(frozen=True)
 class Number:
-    """An integer of 64 bits; True and False are 1 and 0."""
+    """A 64-bit integer; True and False are 1 and 0."""
 
     value: int
     column: int = field(default=1, compare=False)
@@ -83,7 +83,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Query:
-    """A question about a tensor or about the device: `size(x, -1)`, `sm_count()`."""
+    """A query about a tensor or the device: `size(x, -1)`, `sm_count()`."""
 
     function: str
     tensor: str = ""
@@ -104,7 +104,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps > 1e-06`: how a non-integer argument compares with this value.
+    """A comparison of a non-integer argument with a value: `mode == 'fast'`, `eps > 1e-06`.
 
     `dtype(x) == 'float16'` has the name `dtype(x)`.
     """

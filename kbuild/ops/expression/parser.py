@@ -269,7 +269,7 @@ class _Converter:
         return whole or left
 
     def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
-        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
+        """Convert `name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(left, Name) or _is_item(left)):
                 return None

@@ -14,7 +14,7 @@ BASES = (
 
 @dataclass(frozen=True)
 class SymbolicDefault:
-    """A default that is written as a word: `contiguous_format`, `bfloat16`, `Mean`."""
+    """A default that is a word, such as `contiguous_format`, `bfloat16`, `Mean`."""
 
     name: str
 
@@ -29,7 +29,7 @@ DefaultValue: TypeAlias = (
 
 @dataclass(frozen=True)
 class Alias:
-    """What `(a!)` behind a type says: which memory it shares, and whether it is written to."""
+    """The annotation `(a!)` of a type: the memory that it shares, and if it is written to."""
 
     before: tuple[str, ...] = ()
     """Alias sets on entry, sorted; empty for the short form `Tensor!`."""
@@ -80,12 +80,12 @@ class Type:
 
     @property
     def is_optional(self) -> bool:
-        """True when None may be given."""
+        """True if None is allowed."""
         return self.suffixes[-1:] == ("?",)
 
     @property
     def is_mutated(self) -> bool:
-        """True when the op writes to it."""
+        """True if the op writes to it."""
         return self.alias is not None and self.alias.write
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Default:
-    """The value of an argument that is not given."""
+    """Value of an argument that a call does not pass."""
 
     value: DefaultValue
 
@@ -132,7 +132,7 @@ class Schema:
     """A function's name, arguments and results."""
 
     name: str
-    """With its namespace, if it has one: `aten::add`."""
+    """The name, with its namespace if it has one: `aten::add`."""
     arguments: tuple[SchemaArgument, ...]
     returns: tuple[Return, ...] = ()
     overload: str = ""

@@ -60,7 +60,7 @@ class SchemaTokens:
 
     @property
     def kind(self) -> str:
-        """`number`, `name`, `string`, `symbol`, or nothing at the end and before what is none."""
+        """`number`, `name`, `string` or `symbol`; empty at the end and before any other text."""
         return str(self._match.lastgroup) if self._match else ""
 
     @property

@@ -301,7 +301,7 @@ def _complete_launch(
     _judge_names(op, facts, where)
     configs = candidates_from_configs(op, facts, sources, IssueCollector(op.path, place.issues))
     own = configs.candidates
-    if launch.when is not None:  # calls without this launch need nothing of it
+    if launch.when is not None:  # the conditions must not reject calls without this launch
         own = tuple(map(configs.with_requirements, own))
     tuned = with_candidates(op, launch, own, where)
     grid = grid_expression(facts, sources, where)
@@ -329,7 +329,7 @@ def _kernel(
 def _with_kernel_arguments(
     launch: Launch, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
 ) -> Launch:
-    """The launch with everything that does not depend on the section."""
+    """Return the launch with everything that follows from the kernel alone."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [
         part.name
@@ -352,7 +352,7 @@ def _with_kernel_arguments(
 
 
 def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) -> None:
-    """A name means one thing in expressions."""
+    """Report constants of the kernel with a name of the op: each name needs one meaning."""
     taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
     taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
     kinds = ("constant", "fixed", "power")
@@ -379,7 +379,7 @@ def _args(
 def _ranks(
     op: OpSpec, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
 ) -> Iterator[Expression]:
-    """`dim(x) == 2` for the arguments whose dimensions the section does not name."""
+    """Yield `dim(x) == 2` for arguments without a rule in the section's `shapes`."""
     for name, source in sources.items():
         if source.kind == "tensor" and op.shape(source.name) is None:
             yield parse_condition(f"dim({source.name}) == {facts.tensors[name].rank}")

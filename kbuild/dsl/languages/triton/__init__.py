@@ -51,7 +51,7 @@ _VARIABLES = {
     "TRITON_DUMP_PTXAS_LOG": "1",
 }
 _ONE_CHIP = Version.parse("9.0")
-"""From this capability on, Triton compiles for one chip only, PTX included."""
+"""First capability from which on Triton compiles for one chip only, PTX included."""
 _FALLBACK = ImageTarget("sm_80", "ptx")
 _PTX_VERSION = 80
 """PTX ISA 8.0, which every driver for CUDA 12 and later reads."""

@@ -336,7 +336,7 @@ def install(settings: Path) -> None:
 
 
 def run_next_sitecustomize(own: str) -> None:
-    """Run the `sitecustomize` that this one hides."""
+    """Run the environment's own `sitecustomize`, which this one hides."""
     paths = [path for path in sys.path if os.path.realpath(path or ".") != os.path.realpath(own)]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", paths)
     if spec is not None and spec.loader is not None:

@@ -162,7 +162,7 @@ def _hint(entry: str) -> str:
 _CUDA = re.compile(r"cuda:(?P<number>\d{2,3})(?P<feature>[af]?)(?::(?P<warp>\d+))?")
 _HIP = re.compile(r"hip:(?P<arch>\w+)(?::(?P<warp>\d+))?")
 _ONE_CHIP = 90
-"""From this capability on, Triton compiles for one chip only: `sm_90a`."""
+"""First capability from which on Triton compiles for one chip only: `sm_90a`."""
 _WARP = 32
 _TARGET_HINT = "e.g. `cuda:90:32`, `hip:gfx942:64`, `sm_80`, `compute_80` for PTX"
 
