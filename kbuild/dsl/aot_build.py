@@ -52,9 +52,9 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
     for op in section.ops:
         launches = section.of(op)
         for index, launch in enumerate(launches):
-            own = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
-            adds = {name for image in own for name in image.adds}
-            reads = {name for image in own for name in image.reads}
+            images = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
+            adds = {name for image in images for name in image.adds}
+            reads = {name for image in images for name in image.reads}
             earlier = [launch.bound for launch in launches[:index]]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
@@ -69,8 +69,8 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
 
 
 def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tuple[UnitImage, ...]:
-    wanted = op.name, launch
-    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == wanted)
+    key = op.name, launch
+    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == key)
 
 
 def _uninitialised_tensors(
@@ -107,13 +107,15 @@ def default_candidate_warnings(
     targets = tuple(map(ImageTarget.parse, section.kernel.targets))
     for op in section.ops:
         for index, launch in enumerate(section.of(op)):
-            own = _of_launch(unit_images, op, index)
+            launch_images = _of_launch(unit_images, op, index)
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             untuned: dict[str, str] = {}
             for target in targets:
                 near = (t for t in tables if closest_target(t.arch, targets) == target)
                 rows = [row for t in near for row in t.of(section.kernel.name, op.name, index)]
-                images = [unit_image for unit_image in own if unit_image.unit.target == target]
+                images = [
+                    unit_image for unit_image in launch_images if unit_image.unit.target == target
+                ]
                 yield from _spill_warning(head, launch, images, rows)
                 if launch.launch.autotune and not rows and images:
                     untuned[str(target)] = _first_shipped(launch, images)
@@ -136,10 +138,10 @@ def _spill_warning(
     head: str, launch: ResolvedLaunch, images: Sequence[UnitImage], rows: Sequence[TunedRow]
 ) -> Iterator[str]:
     for candidate in launch.launch.candidates:
-        own = [image for image in images if is_compiled_for(candidate, image.unit)]
-        if not own or any(row.names(candidate) for row in rows):
+        candidate_images = [image for image in images if is_compiled_for(candidate, image.unit)]
+        if not candidate_images or any(row.names(candidate) for row in rows):
             continue
-        worst = max(own, key=_is_spilled)
+        worst = max(candidate_images, key=_is_spilled)
         if _is_spilled(worst) > 0:
             label = _candidate_text(candidate)
             which = f"the default candidate{f' ({label})' if label else ''}"
@@ -149,8 +151,7 @@ def _spill_warning(
 
 def _is_spilled(unit_image: UnitImage) -> int:
     """Amount that was spilled: registers or bytes, see `_spill_text`; 0 when nothing was."""
-    # Compilers of objects report no spills: the local memory of a thread, read from the cubin,
-    # stands for them.
+    # Compilers of objects do not report spills; local memory, which the cubin records, is similar.
     if unit_image.image.spills is not None or unit_image.image.kind != "object":
         return unit_image.image.spills or 0
     return _register_use(unit_image)[1]

@@ -180,7 +180,7 @@ class AotCompiler:
         patience: float = ANSWER_TIMEOUT,
         filler: ImageFiller | None = None,
     ) -> None:
-        """Nothing is started before it is needed; a unit may take `patience` seconds.
+        """Start nothing yet; a unit may take `patience` seconds.
 
         `filler` is asked for images before this machine compiles what is missing in the cache.
         """

@@ -57,6 +57,7 @@ def shipped_candidates(  # noqa: PLR0917
     rows = [row for table in near for row in table.of(kernel, op, index)]
     wanted = [*_default_candidates(fitting, is_scarce)]
     wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
+    # By identity, since a candidate with the value 1 equals one with True.
     return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
 
 
@@ -81,8 +82,8 @@ def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | N
 
     The closest is code for its exact arch, then for an older arch of its family, then PTX.
     """
-    able = [target for target in targets if runs_on(target, arch)]
-    return max(able, key=_closeness, default=None)
+    usable = [target for target in targets if runs_on(target, arch)]
+    return max(usable, key=_closeness, default=None)
 
 
 def _default_candidates(
@@ -102,27 +103,27 @@ def _default_candidates(
 
 def runs_on(target: ImageTarget, arch: str) -> bool:
     """True when a device of that arch runs code for `target`."""
-    own = target.capability
-    if own is None or not arch.startswith("sm_"):
+    capability = target.capability
+    if capability is None or not arch.startswith("sm_"):
         return target.arch == arch
     device = ImageTarget(arch, "cubin").capability
     if device is None:
         return False
     # `sm_90a` runs on 9.0 only, neither on other minor nor on later major versions.
-    if own.feature == "a":
-        return own.base == device.base
-    # The driver compiles PTX for its own arch and every later one; PTX with a feature has the
-    # limits of code.
-    if target.kind == "ptx" and not own.feature:
-        return own.base <= device.base
-    return own.major == device.major and own.minor <= device.minor
+    if capability.feature == "a":
+        return capability.base == device.base
+    # The driver compiles PTX for its arch and every later one, but PTX with a feature only for the
+    # devices that run such machine code.
+    if target.kind == "ptx" and not capability.feature:
+        return capability.base <= device.base
+    return capability.major == device.major and capability.minor <= device.minor
 
 
 def _closeness(target: ImageTarget) -> tuple[bool, tuple[int, int], str]:
-    own = target.capability
+    capability = target.capability
     # `a` is closer than `f`, and both are closer than code without either.
-    feature = {"": "0", "f": "1", "a": "2"}[own.feature if own else ""]
-    return target.kind != "ptx", own.base if own else (0, 0), feature
+    feature = {"": "0", "f": "1", "a": "2"}[capability.feature if capability else ""]
+    return target.kind != "ptx", capability.base if capability else (0, 0), feature
 
 
 CompileUnits = Callable[[Sequence[tuple[KernelUnit, BoundLaunch]]], Sequence[UnitOutcome]]

@@ -108,8 +108,8 @@ def json_digest(value: Any) -> str:
 # Code that runs in or reads from a worker decides what is cached, so that a change of it is a miss.
 def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
-    own = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
-    files = [*own, *(_FOLDER / name for name in _ANSWER_READERS)]
+    worker_files = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
+    files = [*worker_files, *(_FOLDER / name for name in _ANSWER_READERS)]
     files += [Path(worker)] if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 
@@ -144,8 +144,8 @@ class CompileEnvironment:
             variable: str(self.assemblers[name][0])
             for variable, name in self.language.programs(self.pins, self.flavour).items()
         }
-        own = self.language.variables(request)
-        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **own}.items())))
+        variables = self.language.variables(request)
+        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **variables}.items())))
 
     def compiler(self, target: ImageTarget) -> dict[str, str]:
         """Versions of everything that compiles for a target, by distribution or program name."""
@@ -181,8 +181,8 @@ class CompileEnvironment:
     def _versions(self, programs: Mapping[str, str]) -> dict[str, str]:
         """Versions of everything that compiles, the interpreter, and a digest of the worker."""
         python, worker = f"{sys.version_info.major}.{sys.version_info.minor}", self.language.worker
-        own = {"python": python, "worker": _worker_digest(worker)}
-        return {**pinned_versions(self.pins), **programs, **own}
+        interpreter = {"python": python, "worker": _worker_digest(worker)}
+        return {**pinned_versions(self.pins), **programs, **interpreter}
 
     def description_key(self, sources: SourceSnapshot) -> str:
         """Return the cache key of the description of the sources."""

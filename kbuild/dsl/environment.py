@@ -79,15 +79,15 @@ class DslEnvironments:
                 system, or it cannot be fetched.
         """
         recipe, store = self.recipe(language, pins), self.installer.store
-        there = store.find(recipe)
-        if there is not None:
-            return there.touch()
+        entry = store.find(recipe)
+        if entry is not None:
+            return entry.touch()
         if str(host_system()) != _SYSTEM:
             raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
-        wanted = tuple(map(_pin, pins))
-        title = f"{wanted[0][0]} {wanted[0][1]}"
+        versions = tuple(map(_pin, pins))
+        title = f"{versions[0][0]} {versions[0][1]}"
         with naming_missing(title, pins), self.installer.fetcher() as fetcher:
-            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
+            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in versions)
         return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
 
     def assembler(self, environment: StoreEntry, name: str) -> tuple[Path, str]:
@@ -127,19 +127,19 @@ class DslEnvironments:
             else:
                 entry = self.installer.cuda(release)
         except UnreachableIndexError:
-            own = self._own_cuda_program(program, release)
-            if own is None:
+            installed = self._own_cuda_program(program, release)
+            if installed is None:
                 raise
-            return own
+            return installed
         return entry.root / "bin" / program, wheel.version
 
     def _ptxas_alone(self, wheel: LockedWheel) -> StoreEntry:
         recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
-        there = self.installer.store.find(recipe)
-        if there is None:
+        entry = self.installer.store.find(recipe)
+        if entry is None:
             with naming_missing("ptxas", (wheel,)), self.installer.fetcher() as fetcher:
-                there = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
-        return there.touch()
+                entry = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
+        return entry.touch()
 
     def _own_cuda_program(self, program: str, release: str) -> tuple[Path, str] | None:
         from kbuild.toolchains.device_compilers import find_device_compiler
@@ -190,8 +190,10 @@ class _StoredWheel:
         known = _stored(installer.store, project, version)
         if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
             return cls(known.touch(), fetched=False)
-        here = fetcher.index.files(project, only_here=True)
-        files = here if _compatible_files(version, here) else fetcher.index.files(project)
+        local_files = fetcher.index.files(project, only_here=True)
+        files = (
+            local_files if _compatible_files(version, local_files) else fetcher.index.files(project)
+        )
         link = _best_file(project, version, files)
         if link.is_file:
             digest = sha256_of_file(link.file_path)
@@ -202,9 +204,9 @@ class _StoredWheel:
         wheel = LockedWheel(link.filename, digest, 0)
         inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
         recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
-        there = installer.store.find(recipe)
-        if there is not None:
-            return cls(there.touch(), fetched=False)
+        stored = installer.store.find(recipe)
+        if stored is not None:
+            return cls(stored.touch(), fetched=False)
 
         def make(root: Path) -> dict[str, Any]:
             source = fetcher.unpack((wheel,), root, _member_path)

@@ -104,6 +104,7 @@ def _function(op: OpSpec) -> str:
         *_condition(op),
         "        try:",
         *(f"            {line}" for line in _torch_path(op)),
+        # A meta tensor has the plain type but no data: the launcher fails, the operator works.
         "        except RuntimeError:",
         f"            if not _on_meta({', '.join(op.inputs)}):",
         "                raise",
@@ -153,6 +154,7 @@ def _condition(op: OpSpec) -> list[str]:
     """The `if` that is true for plain Torch tensors with data, outside of tracing and autograd."""
     maybe = (*op.optional, *op.results)
     kinds = {name: "_optional" if name in maybe else "_tensors" for name in (*op.inputs, *maybe)}
+    # The exact type: subclasses, such as fake tensors, have to be passed to the operator.
     first, *others = (f"_type({name}) in {kind}" for name, kind in kinds.items())
     grads = " or ".join(
         f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
@@ -177,13 +179,13 @@ def _arguments(op: OpSpec) -> str:
 
     For a list of arrays, None stands in place of True or False.
     """
-    parts = (
+    entries = (
         f'    ("{argument.name}", '
         f"{None if argument.type.is_tensor_list else argument.type.is_tensor}, "
         f"{'...' if argument.default is None else default_value_source(argument.default, _DTYPE)}),"
         for argument in op.schema.arguments
     )
-    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
+    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *entries, ")"]
     return "\n".join(lines) + "\n"
 
 

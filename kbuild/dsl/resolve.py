@@ -58,17 +58,18 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
             continue
         _validate_blocks(launch, place)
         fills = _HookFills(op, launches[:index], launch, place)
-        own = dict(op.fills)
+        fill_by_tensor = dict(op.fills)
         for tensor, value in fills.before_launches():
-            if tensor not in own:
-                own[tensor] = value
-            elif own[tensor] != value:
+            if tensor not in fill_by_tensor:
+                fill_by_tensor[tensor] = value
+            elif fill_by_tensor[tensor] != value:
                 what = f"hooks of `{launch.function.name}` fill `{tensor}` with {value}"
                 place.error(
-                    f"{what}, but the op fills it with {own[tensor]}", "use the same value in both"
+                    f"{what}, but the op fills it with {fill_by_tensor[tensor]}",
+                    "use the same value in both",
                 )
         resets |= fills.resets
-        op = replace(op, fills=tuple(own.items()))
+        op = replace(op, fills=tuple(fill_by_tensor.items()))
     return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
 
 
@@ -251,12 +252,14 @@ def resolve_kernel(
                 launches[op.name, index] = resolved
     notes: list[str] = []
     for at, op in enumerate(ops):
-        own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
+        op_launches = [
+            launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches
+        ]
         # Notes about the source's candidates do not matter if the section lists its own.
-        noted = (r for r in own if r.launch.autotune or not r.function.candidates)
+        noted = (r for r in op_launches if r.launch.autotune or not r.function.candidates)
         notes += [note for resolved in noted for note in resolved.function.notes]
-        keyed, own_notes = with_autotune_key(op, own)
-        ops[at] = apply_hooks(keyed, own, place)
+        keyed, own_notes = with_autotune_key(op, op_launches)
+        ops[at] = apply_hooks(keyed, op_launches, place)
         notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
@@ -268,15 +271,15 @@ def _resolve_launch(
 ) -> ResolvedLaunch | None:
     place = IssueCollector(launch.path, outer.issues)
     function = next((functions[name] for name in launch.functions if name in functions), None)
-    whole: Launch | None = launch
+    with_own_candidates: Launch | None = launch
     if function is not None:
         why = "; ".join(function.notes)
-        whole = with_candidates(op, launch, function.candidates, place, why)
-    if whole is None:
+        with_own_candidates = with_candidates(op, launch, function.candidates, place, why)
+    if with_own_candidates is None:
         return None
     known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
-    bound = bind(op, whole, known, place)
-    return ResolvedLaunch(whole, bound, function) if bound and function else None
+    bound = bind(op, with_own_candidates, known, place)
+    return ResolvedLaunch(with_own_candidates, bound, function) if bound and function else None
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
@@ -292,7 +295,7 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
                 continue
             expression = _expression_of_argument(op, launch, name)
             if expression is None and _AXIS in name:
-                continue  # a number, or what has no name
+                continue  # a constant size, or a dimension without a name
             if expression is None:
                 message = f"has `{name}` in its key, which is not an integer of the call: left out"
                 notes.append(f"`{launch.function.name}` {message}")
@@ -319,8 +322,10 @@ def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
     """True for a constant that calls do not decide, except by dtypes, which tables separate."""
     if name not in launch.bound.constants:
         return False
-    own = next((constant for constant in launch.launch.constants if constant.name == name), None)
-    return name not in launch.function.computed if own is None else own.expression is None
+    declared = next(
+        (constant for constant in launch.launch.constants if constant.name == name), None
+    )
+    return name not in launch.function.computed if declared is None else declared.expression is None
 
 
 def _expression_of_argument(op: OpSpec, launch: ResolvedLaunch, argument: str) -> Expression | None:

@@ -45,18 +45,18 @@ class CompileLog:
         self, unit: KernelUnit, variant: str, worker: WorkerProcess
     ) -> Iterator[CompileRecord]:
         """Log the compilation that a worker performs in the block."""
-        turn, start, before = CompileRecord(), time.time(), worker.cpu
+        record, start, before = CompileRecord(), time.time(), worker.cpu
         try:
-            yield turn
+            yield record
         finally:
             user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
             peak = worker.peak
-            self._write(unit, variant, start, turn, user=user, system=system, peak=peak)
+            self._write(unit, variant, start, record, user=user, system=system, peak=peak)
 
     def record(self, unit: KernelUnit, variant: str) -> None:
         """Log a unit whose image was cached."""
-        turn = CompileRecord(is_made=False, is_refused=False)
-        self._write(unit, variant, time.time(), turn)
+        logged = CompileRecord(is_made=False, is_refused=False)
+        self._write(unit, variant, time.time(), logged)
 
     def _write(
         self, unit: KernelUnit, variant: str, start: float, turn: CompileRecord, **facts: float
@@ -72,7 +72,7 @@ class CompileLog:
             "image": True,
             **facts,
         }
-        with suppress(OSError):  # the report of a build is not worth the build
+        with suppress(OSError):  # a build must not fail because its log cannot be written
             append_record(self.log, record)
 
 
@@ -135,17 +135,17 @@ class WorkerClient:
         """
 
         def ask(worker: WorkerProcess) -> CompileResult | Rejection:
-            with self._log.turn(unit, asked.variant, worker) as turn:
+            with self._log.turn(unit, asked.variant, worker) as record:
 
                 def answer_kernel(kernel: str) -> bool:
-                    turn.is_made = makes(kernel)
-                    return turn.is_made
+                    record.is_made = makes(kernel)
+                    return record.is_made
 
                 answer = self._ask(worker, asked, "compile", answer_kernel)
                 if "refusal" in answer:
                     return Rejection.read(answer["refusal"])
-                turn.is_refused = False
-                code = (worker.scratch / "code").read_bytes() if turn.is_made else None
+                record.is_refused = False
+                code = (worker.scratch / "code").read_bytes() if record.is_made else None
                 return result_from_answer(answer["answer"], code, asked.place, unit)
 
         return self._attempted(asked, ask)

@@ -62,6 +62,7 @@ class WorkerProcess:
                     stderr=stream,
                     bufsize=0,
                     pass_fds=(ours,),
+                    # A process group of its own, so that `stop` also ends what the worker started.
                     start_new_session=True,
                 )
         except OSError as error:
@@ -116,23 +117,23 @@ class WorkerProcess:
                 seconds, after which it is killed.
         """
         self._asked += 1
-        heard = self._words.stat().st_size
+        stderr_size = self._words.stat().st_size
         line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
         try:
             self._send(line)
-            until = time.monotonic() + patience
-            answer = self._receive(until, patience)
+            deadline = time.monotonic() + patience
+            answer = self._receive(deadline, patience)
             while "kernel" in answer:
                 line = json.dumps({"id": self._asked, "make": makes(answer["kernel"])}).encode()
                 self._send(line + b"\n")
-                answer = self._receive(until, patience)
+                answer = self._receive(deadline, patience)
         except _NoAnswerError as silence:
-            if not str(silence):  # it is about to end by itself, and says why
+            if not str(silence):  # it is ending, and may still print the reason
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(_TAIL_LINES)
             self.stop()
             how = str(silence) or self._ending()
-            raise WorkerDiedError(how, self._said(heard)) from None
+            raise WorkerDiedError(how, self._said(stderr_size)) from None
         return answer
 
     def stop(self) -> None:
@@ -141,9 +142,9 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         with self._stopping:
-            life, self._life = self._life, -1
-        if life >= 0:
-            os.close(life)
+            pipe, self._life = self._life, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     def close(self) -> None:
         """Stop it and close its pipes. Only for the thread that sends the requests."""
@@ -245,6 +246,7 @@ class WorkerPool:
                 if keep:
                     self._idle.append((kind, worker))
                     self._forget(worker)
+            # `close` waits until no worker is busy, so it is forgotten only after it has ended.
             if not keep:
                 try:
                     _stop_worker(worker)
@@ -262,7 +264,7 @@ class WorkerPool:
             self._idle.clear()
             self._condition.notify_all()
         for worker in busy:
-            worker.stop()  # whoever uses it closes it
+            worker.stop()  # the thread that has borrowed it closes it
         for worker in idle:
             _stop_worker(worker)
         with self._condition:
@@ -288,12 +290,12 @@ class WorkerPool:
                 if worker is not None:
                     self._busy.add(worker)
                     return worker
-                room = len(self._idle) + len(self._busy) + self._pending < self._most
-                if room or self._idle:
+                has_room = len(self._idle) + len(self._busy) + self._pending < self._most
+                if has_room or self._idle:
                     break
                 self._condition.wait()
             # The pool is full of idle workers of other kinds: one of them makes room.
-            if not room:
+            if not has_room:
                 _stop_worker(self._idle.pop(0)[1])
             # A worker that starts outside of the lock counts as present.
             self._pending += 1

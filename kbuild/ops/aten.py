@@ -374,7 +374,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         item = Type(type_.name)
         return AtenValue("list", items=tuple(_default(v, item) for v in value), optional=optional)
     if type_.name == "ScalarType":
-        return AtenValue("dtype", text="int64", optional=optional)  # the only one is `long`
+        return AtenValue("dtype", text="int64", optional=optional)  # only `long` occurs
     if type_.name in _WORDS:
         layout = type_.name == "Layout"
         return AtenValue(
@@ -388,7 +388,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         number = ArgumentSource("int", expression=parse(value))
     elif isinstance(value, float):
         number = ArgumentSource("float", literal=value)
-    else:  # a reduction by its name, `Mean`
+    else:  # `Mean`, the only default of a reduction, which is 1
         number = ArgumentSource("int", expression=parse(1))
     if type_.name == "Scalar":
         return AtenValue("scalar", number=number, optional=optional)
@@ -419,6 +419,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
     # Without a `Scalar`, the operator itself can be called.
     if not any(argument.type.name == "Scalar" for argument in schema.arguments):
         return (DispatcherCall(operator, tuple(values), returned),)
+    # The stable ABI has a function for additions, which takes the factor as a number.
     if base in _ADDED and schema.overload in ("Tensor", "Scalar"):
         first, second, alpha = values
         function = _ADDED[base]
@@ -431,6 +432,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         if not in_place:
             return (call,)
         return call, _copied(values[0])
+    # Allocate, then fill: `fill_.Tensor` takes the value as a tensor.
     if schema.name in _FILLED and not schema.overload:
         empty, at, formatted = _FILLED[schema.name]
         others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
@@ -454,11 +456,13 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         name = "maximum" if base == "clamp_min" else "minimum"
         clamped = (DispatcherCall(name, (values[0], values[1])),)
         return (*clamped, _copied(values[0])) if in_place else clamped
+    # `linear` adds its bias to a product with the transposed weight.
     if schema.name == "addmm" and [v.number for v in values[3:]] == [_one(), _one()]:
         transposed = DispatcherCall("t", (values[2],))
         return transposed, DispatcherCall("linear", (values[1], previous, values[0]))
     if schema.name == "arange":
         return _indices(schema, values)
+    # `pad` takes the value as a float.
     if schema.name == "constant_pad_nd":
         number = values[2].number or ArgumentSource("none")
         value = AtenValue("number", number=as_float(number))

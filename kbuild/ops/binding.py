@@ -221,9 +221,12 @@ def bind(
     parameters = functions[function]
     # An argument in `args` wins over a constant of the same name, see `Dialect.open_constants`.
     if DIALECTS.get(op.language).open_constants:
-        given = {name for name, _ in launch.args}
+        argument_names = {name for name, _ in launch.args}
         parameters = [
-            replace(parameter, is_constant=parameter.is_constant and parameter.name not in given)
+            replace(
+                parameter,
+                is_constant=parameter.is_constant and parameter.name not in argument_names,
+            )
             for parameter in parameters
         ]
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
@@ -341,23 +344,23 @@ def _validate_constants(
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
     needed = [p.name for p in parameters if p.is_constant and not p.has_value]
-    own = {constant.name for constant in launch.constants}
+    launch_constants = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
-    known = own.union(*sets)
+    known = launch_constants.union(*sets)
     option_sets = [{name for name, _ in candidate.options} for candidate in launch.candidates]
     shared = {*DIALECTS.get(op.language).options} if option_sets else set()
     shared.intersection_update(*option_sets)
-    whole = known | {_tuple_of(name) for name in known} | shared
-    missing = [name for name in needed if name not in whole]
+    available = known | {_tuple_of(name) for name in known} | shared
+    missing = [name for name in needed if name not in available]
     if missing:
         hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
         place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
     # A section may fix a dimension although the function takes it from its tensors.
     sizes = {size.name for size in op.sizes} if DIALECTS.get(op.language).shaped else set()
     for name in sorted(known - set(constants)):
-        if _tuple_of(name) in constants or name in sizes & own:
+        if _tuple_of(name) in constants or name in sizes & launch_constants:
             continue
-        where = place.at("constants", name) if name in own else place.at("configs")
+        where = place.at("constants", name) if name in launch_constants else place.at("configs")
         if name in plain:
             where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
         else:

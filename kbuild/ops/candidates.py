@@ -211,6 +211,7 @@ def _matrix(
                 place.at(name, index).error("must be a number, a boolean or a string")
             elif kind and plain is not None and (problem := _option_problem(kind, plain)):
                 place.at(name, index).error(problem)
+            # With their types, since True equals 1.
             elif (type(value), value) in [(type(earlier), earlier) for earlier in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
     if count > MAX_CANDIDATES:

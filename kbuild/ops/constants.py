@@ -145,8 +145,8 @@ class _ConstantReader:
         if kind in _NON_INTEGER_KINDS or none is True:
             types, what = _CHOICES.get(str(kind), ((int,), "integers"))
             wrong = (not isinstance(v, types) or not is_scalar(v) for v in choices)
-            odd = kind == "float" and any(isinstance(v, bool) for v in choices)
-            if any(wrong) or odd or len(set(map(str, choices))) < len(choices):
+            has_booleans = kind == "float" and any(isinstance(v, bool) for v in choices)
+            if any(wrong) or has_booleans or len(set(map(str, choices))) < len(choices):
                 message = f"must list different {what}"
                 hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
                 self.place.at("choices").error(message, hint)
@@ -176,10 +176,10 @@ class _ConstantReader:
     ) -> Constant | None:
         """Constant that is looked up in `cases` by the position of the call's value."""
         subject = Name(text) if kind in _NON_INTEGER_KINDS else None
-        whole = None if subject else self._subject(text, kind, none=none)
-        if subject is None and whole is None:
+        subject_node = None if subject else self._subject(text, kind, none=none)
+        if subject is None and subject_node is None:
             return None
-        tests = [self._test(key, subject or whole, kind, text) for key in cases]
+        tests = [self._test(key, subject or subject_node, kind, text) for key in cases]
         if not cases or None in tests:
             if not cases:
                 self.place.at("choices").error("lists no values", _HINT)
@@ -188,7 +188,7 @@ class _ConstantReader:
         # Built from the last case on, so that the first case is tested first.
         for at, test in reversed([*enumerate(tests)]):
             root = Conditional(test, Number(at), root)  # type: ignore[arg-type]
-        known = [self._known(test, whole) for test in tests]
+        known = [self._known(test, subject_node) for test in tests]
         values = [*cases.values()]
         if none:
             root = Conditional(Query("has", text), root, Number(len(values)))

@@ -151,7 +151,7 @@ def _dtype_names(
     """The dtypes of a list; empty after an error."""
     if not values:
         place.error("lists no dtypes")
-    fine = True
+    is_valid = True
     for index, value in enumerate(values):
         where = place.at(index) if len(values) > 1 else place
         if not isinstance(value, str):
@@ -164,8 +164,8 @@ def _dtype_names(
             known = f"write `{_ALIASES[value]}`" if value in _ALIASES else ""
             hint = known or one_of(value, (*DTYPES, *tensors))
             where.error(f"`{value}` is not a dtype", hint)
-        fine = False
-    return tuple(values) if fine else ()
+        is_valid = False
+    return tuple(values) if is_valid else ()
 
 
 FILL_WORDS = ("inf", "-inf", "nan")
@@ -266,30 +266,31 @@ def bit_pattern(value: FillValue, dtype: str) -> int | None:
     number = float(value) if isinstance(value, str) else value
     if number != number or math.isinf(number) or number != int(number):  # noqa: PLR0124 - NaN
         return None
-    bits, whole = 8 * DTYPES[dtype], int(number)
+    bits, integer = 8 * DTYPES[dtype], int(number)
     least = 0 if dtype.startswith("u") else -(1 << (bits - 1))
-    if not least <= whole < least + (1 << bits):
+    if not least <= integer < least + (1 << bits):
         return None
-    return whole % (1 << bits)
+    return integer % (1 << bits)
 
 
 def _float_bits(value: float, dtype: str) -> int | None:
     try:
         # Torch rounds to float32 first, so that the result may be rounded twice.
-        near: float = value
+        rounded_to_float32: float = value
         if dtype != "float64":
-            (near,) = struct.unpack("<f", struct.pack("<f", value))
+            (rounded_to_float32,) = struct.unpack("<f", struct.pack("<f", value))
         if dtype in _STRUCTS:
-            return int.from_bytes(struct.pack(f"<{_STRUCTS[dtype]}", near), "little")
+            return int.from_bytes(struct.pack(f"<{_STRUCTS[dtype]}", rounded_to_float32), "little")
     except OverflowError:
         return None
     if dtype != "bfloat16":
-        return _small_bits(near, dtype)
-    single = int.from_bytes(struct.pack("<f", near), "little")
+        return _small_bits(rounded_to_float32, dtype)
+    single = int.from_bytes(struct.pack("<f", rounded_to_float32), "little")
     if math.isnan(value):
         return _BFLOAT_NAN
     # Round half to even: the lowest kept bit decides ties.
     rounded = single + 0x7FFF + (single >> 16 & 1) >> 16
+    # A finite value must not become infinite.
     is_lost = rounded & 0x7FFF == _BFLOAT_INFINITY and math.isfinite(value)
     return None if is_lost else rounded
 

@@ -78,11 +78,11 @@ def expand(
     """
     units: dict[str, KernelUnit] = {}
     for index, launch in enumerate(op.launches):
-        own = (candidates or {}).get(index) if launch.autotune else launch.candidates
-        if own is None:
+        launch_candidates = (candidates or {}).get(index) if launch.autotune else launch.candidates
+        if launch_candidates is None:
             raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
-        compared = _compared_dtypes(op, launch, own)
-        for candidate, call in itertools.product(own, _calls(op)):
+        compared = _compared_dtypes(op, launch, launch_candidates)
+        for candidate, call in itertools.product(launch_candidates, _calls(op)):
             for unit in _units(op, index, candidate, call, targets, compared):
                 # As text, since True equals 1 but is compiled differently.
                 units.setdefault(json.dumps(unit.to_json()), unit)
@@ -126,11 +126,12 @@ def _units(  # noqa: PLR0917
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments, compared)
     known |= numbers_of(candidate.constants)
-    whole = [*op.require, *filter(None, (launch.when, candidate.when))]
-    whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
-    conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
+    all_conditions = [*op.require, *filter(None, (launch.when, candidate.when))]
+    all_conditions += [c if name not in call.absent else c.negated() for name, c in op.returned]
+    conditions = [conjunct for condition in all_conditions for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
     wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
+    # None stands for the plain unit, which assumes nothing.
     assumed = [*launch.divisible, *(() if candidate.aligned else (None,))]
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
@@ -163,7 +164,7 @@ def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Imag
     """True if a device that runs the target's code can satisfy the conditions."""
     if archs and not target.is_one_of(archs):
         return False
-    if target.kind == "ptx":  # see `shipped_candidates`, which knows what else there is
+    if target.kind == "ptx":  # `shipped_candidates` excludes devices with closer code
         return True
     devices = [{"capability()": number} for number in _capabilities(target)]
     return any(all(may_hold(condition, device) for condition in conditions) for device in devices)
@@ -210,7 +211,7 @@ class _KnownValues:
         """Return the number for a node; None if it is unknown."""
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
-            if node.name in self._said:  # it has that value, or another one
+            if node.name in self._said:  # its value is known, so every comparison is
                 known = int(node.holds(self._said[node.name]))
             elif self._parts.get(Query("has", node.name)) == 0:
                 known = 0
@@ -356,7 +357,7 @@ class ConstantCombinations:
         def value_of(operand: Expression) -> int | None:
             try:
                 return _only_value(operand.mapped(change).bind(names).root)
-            except ExpressionError:  # of a side that no call may get to
+            except ExpressionError:  # a branch that no call may reach has no value
                 return None
 
         wanted = expression.names()

@@ -86,7 +86,8 @@ def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
     """Generate the op's fake kernel, which needs `torch` in scope.
 
     It checks ranks and dimensions like the launcher, and allocates results by the rules of
-    `shapes`, also for symbolic sizes. `register` is the decorator, with `{name!r}` for the op's name.
+    `shapes`, also for symbolic sizes. `register` is the decorator, with `{name!r}` for the name
+    of the op.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = (*_prologue(op, TORCH_API), *_checks(op), _result(op))

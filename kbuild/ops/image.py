@@ -62,8 +62,8 @@ class TensorMap:
     """Values with which the launcher encodes a `tensor_map` parameter, a `CUtensorMap`.
 
     The other values are the same for all maps: tiled, no interleave, L2 promotion of 128 bytes,
-    element strides of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
-    reverse, strides in bytes and without that of the last dimension, which must be 1.
+    element strides of 1. The driver counts dimensions from the last one: sizes, strides and box
+    are passed in reverse, strides in bytes and without that of the last dimension, which must be 1.
     """
 
     parameter: str
@@ -151,9 +151,8 @@ class KernelImage:
         maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
         described = [tensor_map.parameter for tensor_map in self.tensor_maps]
         is_object, align = self.kind == "object", self.scratch_align
-        whole = [
-            name for name in names if "." not in name
-        ]  # a part may be passed with 32 and with 64 bits
+        # A part may be passed twice, with 32 and with 64 bits.
+        full_names = [name for name in names if "." not in name]
         checks = {
             "its entry is not a symbol": not _SYMBOL.fullmatch(self.entry),
             f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
@@ -162,7 +161,7 @@ class KernelImage:
             f"scratch memory aligned to {align}": align <= 0 or bool(align & (align - 1)),
             f"a cluster of {self.cluster}": min(self.cluster) <= 0
             or math.prod(self.cluster) > _MOST_BLOCKS,
-            "two parameters with one name": len(set(whole)) < len(whole),
+            "two parameters with one name": len(set(full_names)) < len(full_names),
             "tensor maps and parameters differ": described != maps,
             "it makes an assumption about an unknown parameter": not is_object
             and not self.divisible <= set(names),

@@ -32,7 +32,7 @@ def missing_kernel(
     """
     nodes = [node for module in modules.values() for node in ast.walk(module)]
     bound = Counter(name for node in nodes for name in _bound_names(node))
-    if not bound:  # the sources are still to be written
+    if not bound:  # the sources have not been written yet
         return None
     if not dialect.decorator or bound["*"] or any(_name(node) in _DYNAMIC for node in nodes):
         return None

@@ -277,8 +277,8 @@ def read_facts(file: Path) -> Mapping[str, Any]:
 def release_facts(file: Path, version: str) -> Mapping[str, Any]:
     """Facts for a version: those of the newest release in the file that is not later."""
     wanted, rows = Version.parse(version), read_facts(file)["release"]
-    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    facts: Mapping[str, Any] = known[-1] if known else rows[0]
+    matching = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    facts: Mapping[str, Any] = matching[-1] if matching else rows[0]
     return facts
 
 
@@ -326,8 +326,8 @@ def cuda_targets(
     notes: list[str] = []
     for arch in _DEFAULT_ARCHS if archs is None else archs:
         wanted = Capability.parse(arch)
-        chip = wanted.base >= _FIRST_ARCH_SPECIFIC and not wanted.feature
-        name = f"{wanted.target}a" if chip else str(wanted.target)
+        is_chip = wanted.base >= _FIRST_ARCH_SPECIFIC and not wanted.feature
+        name = f"{wanted.target}a" if is_chip else str(wanted.target)
         if name not in able:
             notes.append(f"{arch}: {distribution} is not known to compile for it; left out")
             continue

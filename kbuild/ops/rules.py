@@ -221,7 +221,7 @@ def _module(file: str, tree: SourceTree) -> ast.Module | None:
     try:
         return tree.scan(file, _parse)
     except (ConfigError, OSError):
-        return None  # a rule of its own reports it
+        return None  # another rule reports it
 
 
 def _type_mismatches(

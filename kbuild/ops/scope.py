@@ -168,7 +168,7 @@ class OpScope:
         return self._named(expression, place) and self._guarded(expression, place)
 
     def _named(self, expression: Expression, place: IssueCollector) -> bool:
-        fine = True
+        is_valid = True
         for leaf in expression.leaves():
             if isinstance(leaf, Query):
                 problem = self._asked(leaf)
@@ -179,8 +179,8 @@ class OpScope:
             if problem is not None:
                 message, hint = problem
                 place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
-                fine = False
-        return fine
+                is_valid = False
+        return is_valid
 
     def _guarded(self, expression: Expression, place: IssueCollector) -> bool:
         """True if arguments that may be None are used only where they are given."""

@@ -81,13 +81,12 @@ class TunedTable:
         return tuple(row for row in self.rows if (row.kernel, row.op, row.launch) == wanted)
 
     def merged(self, newer: TunedTable) -> TunedTable:
-        """Return this table with the rows of a newer one, which replace those with the same identity.
+        """Return this table with the rows of a newer one, which win over rows of the same place.
 
         Driver and versions come from the newer table, if it has them.
 
         Raises:
-            ValueError: the tables are for different devices.
-        """
+            ValueError: the tables are for different devices."""
         if (newer.device, newer.arch) != (self.device, self.arch):
             raise ValueError(f"{newer.device} ({newer.arch}) is not {self.device} ({self.arch})")
         versions = {**dict(self.versions), **dict(newer.versions)}
@@ -237,11 +236,13 @@ def write_table(root: Path, table: TunedTable) -> str:
     path = table_path(table.device)
     target = root / path
     if target.is_file():
-        known = read_table_files(root, (path,))[0].table
-        if (known.device, known.arch) != (table.device, table.arch):
-            message = f"is for {known.device} ({known.arch}), not for {table.device} ({table.arch})"
+        existing = read_table_files(root, (path,))[0].table
+        if (existing.device, existing.arch) != (table.device, table.arch):
+            message = (
+                f"is for {existing.device} ({existing.arch}), not for {table.device} ({table.arch})"
+            )
             raise ConfigError([Problem(path, 0, "device", message, "move the file away")])
-        table = known.merged(table)
+        table = existing.merged(table)
     data = table_text(table).encode()
     if not target.is_file() or target.read_bytes() != data:
         replace_atomically(target, data, durable=True)
@@ -379,7 +380,7 @@ def _stale_reason(  # noqa: PLR0911
         return f"`{row.kernel}` has no op `{row.op}`", did_you_mean(row.op, names)
     if row.launch >= len(op.launches):
         return f"`{row.op}` has no launch {row.launch}", ""
-    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel's
+    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel has one
     if len(row.key) != len(op.key) and not own_key:
         return f"its key has {len(row.key)} values, that of `{row.op}` {len(op.key)}", ""
     if dict(row.dtypes) not in [dict(dtypes) for dtypes in op.dtype_sets()]:

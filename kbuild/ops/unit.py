@@ -84,11 +84,11 @@ class ImageTarget:
         return any(self._is(arch) for arch in archs)
 
     def _is(self, arch: str) -> bool:
-        own = self.capability
-        if own is None or rocm.is_arch(arch):
+        capability = self.capability
+        if capability is None or rocm.is_arch(arch):
             return arch == self.arch
         wanted = Capability.parse(arch).target
-        return own == wanted or (not wanted.feature and own.base == wanted.base)
+        return capability == wanted or (not wanted.feature and capability.base == wanted.base)
 
 
 CPU_TARGET = ImageTarget(_CPU, "object")
@@ -171,8 +171,8 @@ class KernelUnit:
         file that the function can see, `toolchain` versions of distributions and programs.
         """
         facts = {name: fact for name, fact in self.to_json().items() if name not in _LABELS}
-        own = {"format": _UNIT_FORMAT, "unit": facts}
-        content = {**own, "sources": dict(sources), "toolchain": dict(toolchain)}
+        identity = {"format": _UNIT_FORMAT, "unit": facts}
+        content = {**identity, "sources": dict(sources), "toolchain": dict(toolchain)}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -142,13 +142,13 @@ def _result(workload: Mapping[str, str], answers: Sequence[Answer]) -> WorkloadR
         for side, samples in answer["samples_us"].items():
             if side != REFERENCE or KERNEL in answer["samples_us"]:  # once for each of the kernel's
                 times.setdefault(side, []).append(tuple(time / 1000 for time in samples))
-    own = next(answer for answer in answers if KERNEL in answer["samples_us"])
+    measured = next(answer for answer in answers if KERNEL in answer["samples_us"])
     return WorkloadResult(
         name,
         {side: SideTimes(tuple(processes)) for side, processes in times.items()},
-        bytes_moved=own["bytes"],
-        flops=own["flops"],
-        dtype=own["dtype"],
+        bytes_moved=measured["bytes"],
+        flops=measured["flops"],
+        dtype=measured["dtype"],
         wrong=wrong,
     )
 

@@ -195,7 +195,7 @@ class AtenCode:
             what = f"{cxx_string(f'aten::{name}')}, {cxx_string(overload)}"
             called = f"call_aten(call.op, {what}, operator_name, stack);"
             if call.operator == "contiguous" and call.values[1].text == "contiguous_format":
-                # It returns what it gets, which `stack` has already.
+                # It returns a contiguous argument itself, which `stack` has already.
                 tensor = f"call.t_{call.values[0].name}"
                 called = f"if (!is_contiguous(call.op, {tensor})) {called}"
             yield called

@@ -55,7 +55,7 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
     names = [tensor for tensor in op.inputs if op.dtype_rule(tensor) is base]
     owner = next((tensor for tensor in names if tensor not in op.optional), name)
     wrong = f"{cxx_string(name)}, t_{name}, supported_{suffix_of(base.tensor)}, {len(base.choices)}"
-    own = [
+    first_checks = [
         f"d = place_of_{suffix_of(base.tensor)}(t_{name}.dtype);",
         f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {wrong});",
         *([f"{first} = &t_{name};"] if len(names) > 1 else []),
@@ -65,14 +65,15 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
         f"different_dtypes(op, {cxx_string(name)}, t_{name}, {cxx_string(owner)}, *{first});"
     )
     if name not in op.optional:
-        yield from own if name == owner else [same]
+        yield from first_checks if name == owner else [same]
     elif always:
         yield f"if (t_{name}.handle != nullptr) {{ {same} }}"
     elif len(names) == 1:
-        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(own)} }}"
+        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(first_checks)} }}"
     else:
         yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
-        yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {' '.join(own)} }}"
+        joined = " ".join(first_checks)
+        yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {joined} }}"
 
 
 def _dtype_argument(base: DtypeRule) -> Iterator[str]:
@@ -132,12 +133,12 @@ def _rank(rule: ShapeRule) -> Iterator[str]:
     if rule.like:
         return
     count = sum(dim is not None for dim in rule.dims)
-    open_ = None in rule.dims
-    if count or not open_:
+    is_open = None in rule.dims
+    if count or not is_open:
         name = rule.tensor
         yield (
-            f"if (KBUILD_UNLIKELY(t_{name}.dim {'<' if open_ else '!='} {count})) "
-            f"wrong_rank(op, {cxx_string(name)}, t_{name}, {count}, {str(open_).lower()});"
+            f"if (KBUILD_UNLIKELY(t_{name}.dim {'<' if is_open else '!='} {count})) "
+            f"wrong_rank(op, {cxx_string(name)}, t_{name}, {count}, {str(is_open).lower()});"
         )
 
 
@@ -353,11 +354,11 @@ def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     names = CxxNames(op)
     yield f"checked.what = {cxx_string(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
-    loose = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
+    may_be_none = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
     expressions = {
         leaf.key: names.leaf(leaf)
         for leaf in rule.leaves()
-        if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in loose
+        if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in may_be_none
     }
     values = (
         ", ".join(f"{{{cxx_string(key)}, {cxx}}}" for key, cxx in expressions.items()) or '{"", 0}'
@@ -371,8 +372,8 @@ def _allocate(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
     yield 'Arithmetic checked{""};'
     yield "Int wanted = 0;"
     yield "(void)checked, (void)wanted;"
-    own = (name for name in (*op.results, *op.temporaries) if op.view(name) is None)
-    for name in own:
+    allocated = (name for name in (*op.results, *op.temporaries) if op.view(name) is None)
+    for name in allocated:
         if name not in on_demand:
             yield from allocation(op, name)
     for name, _ in op.fills:

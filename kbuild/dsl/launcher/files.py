@@ -68,7 +68,7 @@ def launcher_files(
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
     launches = _launches(ops, tables, control=control)
-    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # a bit for each
+    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # one bit per value
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
     arrays = "".join(table.arrays(images) for _, table in launches)
     if images.blob and images.objects:
@@ -78,7 +78,7 @@ def launcher_files(
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
-        # What depends on who calls the ops.
+        # Parts that depend on the framework.
         framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
@@ -87,7 +87,7 @@ def launcher_files(
             for op in ops
         ],
         host_ops=host.text(ops=described, module=module, control=control),
-        # The images, and where their code is.
+        # Tables of images, and the location of their code.
         tables=images.tables(),
         bits=images.bits,
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
@@ -106,7 +106,7 @@ def launcher_files(
                 for at in range(len(op.spec.aten))
             ),
         ],
-        # The parts that are the same in every launcher for one driver.
+        # Headers, which are the same in every launcher for one driver.
         **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
         views=_views(host, specs),
     )

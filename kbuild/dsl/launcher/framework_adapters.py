@@ -39,7 +39,7 @@ class FrameworkAdapter(ABC):
 
     @abstractmethod
     def validate(self, op: OpSpec) -> None:
-        """Refuse what the host cannot offer.
+        """Raise ValueError for an op that the framework does not support.
 
         Raises:
             ValueError: the framework does not support it.

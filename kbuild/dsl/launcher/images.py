@@ -59,8 +59,8 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
         text += f"set(launches --redefine-sym={_LAUNCH})\n"
     replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
     if replaced:
-        own = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
-        files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
+        renames = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
+        files[f"{folder}/{kernel}.ld"] = "".join(renames).encode()
         text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
 
@@ -253,7 +253,7 @@ class ImageTables:
 
     def _maps(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
         """Add an image's tensor maps and return the index of the first."""
-        own = []
+        map_texts = []
         for tensor_map in compiled.image.tensor_maps:
             at = slots.index(Slot(tensor_map.parameter, "p"))
             block = "{" + ", ".join(map(str, tensor_map.block)) + "}"
@@ -261,12 +261,12 @@ class ImageTables:
             element = tensor_map.element_size, tensor_map.element_type
             numbers = (at, len(tensor_map.block), *element, tensor_map.swizzle)
             flags = (str(flag).lower() for flag in (tensor_map.fp4_padded, nan))
-            own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
-        if not own:
+            map_texts.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
+        if not map_texts:
             return 0
-        self.most_maps = max(self.most_maps, len(own))
-        self.maps += own
-        return len(self.maps) - len(own)
+        self.most_maps = max(self.most_maps, len(map_texts))
+        self.maps += map_texts
+        return len(self.maps) - len(map_texts)
 
     def _code(self, compiled: UnitImage) -> int:
         """Add an image's code and return its index in `codes` or `objects`."""

@@ -124,8 +124,12 @@ class LaunchVariants:
         images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
         for compiled in self.launched.compiled:
             unit, every = compiled.unit, self.launched.launch.candidates
-            own = [i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)]
-            for key in itertools.product(self._combinations(unit), own, self._constants(unit)):
+            candidates = [
+                i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)
+            ]
+            for key in itertools.product(
+                self._combinations(unit), candidates, self._constants(unit)
+            ):
                 images_by_key.setdefault(key, []).append(compiled)
         return tuple(
             LaunchVariant(*key, tuple(images))
@@ -159,15 +163,16 @@ class LaunchVariants:
     def _combinations(self, unit: KernelUnit) -> Iterator[int]:
         """Yield the kinds of calls that the unit serves, whatever the dtype of absent tensors."""
         mask = sum(1 << at for at, name in enumerate(self.op.may_be_none) if name in unit.absent)
-        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        given_dtypes = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
         for index, dtypes in enumerate(self.op.dtype_sets()):
-            if there.items() <= dtypes.items():
+            if given_dtypes.items() <= dtypes.items():
                 yield (index << len(self.op.may_be_none)) + mask
 
 
 def _choices(constant: Constant, value: Value) -> list[int]:
     if not constant.values:
         return [int(value)] if isinstance(value, int) else []
+    # With their types, since True equals 1 and 1.0.
     pairs = zip(constant.choices, constant.values, strict=True)
     return [int(choice) for choice, known in pairs if (type(known), known) == (type(value), value)]
 
@@ -179,8 +184,8 @@ def count_call_kinds(op: OpSpec) -> int:
 
 def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
     """True when the unit was compiled for this candidate."""
-    own = unit.constants[: len(candidate.constants)]
-    if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
+    candidate_constants = unit.constants[: len(candidate.constants)]
+    if _exact(candidate_constants, unit.options) != _exact(candidate.constants, candidate.options):
         return False
     if candidate.aligned and not unit.aligned:
         return False

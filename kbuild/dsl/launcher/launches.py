@@ -317,12 +317,12 @@ class LaunchTable:
         spans = []
         slots, bound = self.variants.slots, self.variants.launched.bound
         for variant in self.variants.all:
-            own = [
+            image_indices = [
                 images.add(unit_image, slots, bound, self.variants.tier(unit_image))
                 for unit_image in variant.compiled
             ]
-            spans.append(f"{{{len(indices)}, {len(own)}}}")
-            indices += own
+            spans.append(f"{{{len(indices)}, {len(image_indices)}}}")
+            indices += image_indices
         constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
         name, candidates = self.name, map(str, self.variants.candidates)
         names = (cxx_string(constant.name) for constant in self.variants.decided)

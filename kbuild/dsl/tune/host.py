@@ -120,7 +120,7 @@ class ProbeHost:
                 while data and self._sink != _CLOSED:
                     data = data[os.write(self._sink, data) :]
             except BrokenPipeError:
-                return  # `receive` says why
+                return  # the process has ended, which `receive` reports
 
     def _run(self, source: int) -> None:
         try:

@@ -106,7 +106,7 @@ def benchmarks_of(
             if only and not {op.name, origin} & {*only}:
                 continue
             if origin and not (op.tune.cases or op.name in more):
-                continue  # the author's function decides on everything
+                continue  # without cases, the author's function makes the calls
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
             answers = device.answers if device is not None else _NO_DEVICE

@@ -156,8 +156,8 @@ class Journal:
             outcomes = self._done.setdefault(str(line["done"]), {})
             outcomes[int(line.get("repetition", 0))] = RaceOutcome.from_json(line)
         elif "crashed" in line:
-            own = self._crashes.setdefault(str(line["crashed"]), {})
-            own[int(line["candidate"])] = str(line["reason"])
+            crashes = self._crashes.setdefault(str(line["crashed"]), {})
+            crashes[int(line["candidate"])] = str(line["reason"])
 
 
 MIN_GAIN = 0.03

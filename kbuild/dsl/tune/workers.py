@@ -209,7 +209,7 @@ class DeviceWorkers:
             worker.candidate, worker.has_begun = answer["candidate"], True
         elif "done" in answer:
             self._finish(worker, answer)
-        elif answer.get("broken") == job.id:  # not after the end of an earlier one
+        elif answer.get("broken") == job.id:  # ignore a late message about an earlier job
             self._record_crash(worker, job, str(answer["reason"]))
         self._listener(worker.device, job, answer)
         if worker.job is None and "broken" not in answer:

@@ -18,10 +18,10 @@ def main() -> None:
     language, environment, life = sys.argv[1:]
     _die_with(int(life))
     answers, requests = os.dup(1), os.dup(0)
-    os.dup2(2, 1)  # what authors print is no answer
+    os.dup2(2, 1)  # output of the author's code must not mix with answers
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.path[0] = environment  # in place of this script's folder
-    # Give this package its name without running anything of those around it.
+    sys.path[0] = environment  # replaces this script's folder
+    # Make the package importable under its name without importing the rest of kbuild.
     for name, folder in (("kbuild", _HERE.parents[1]), ("kbuild.dsl", _HERE.parent)):
         package = ModuleType(name)
         package.__path__ = [str(folder)]
@@ -41,7 +41,7 @@ def _die_with(life: int) -> None:
         os.read(life, 1)
     except BlockingIOError:
         return
-    sys.exit(0)  # it was gone before
+    sys.exit(0)  # the pipe was closed already
 
 
 def _module(language: str) -> ModuleType:

@@ -118,7 +118,7 @@ class _DialectReader:
         elif operation != "arith.select":
             values = []
         owner = next((self._origin[value] for value in values if value in self._origin), None)
-        self._origin.pop(result, None)  # of another region, where the name meant something else
+        self._origin.pop(result, None)  # an earlier region may have used the name
         if owner is not None:
             self._origin[result] = owner
 
@@ -206,7 +206,7 @@ def device_parameters(
     Raises:
         RefusalError: the function has unexpected parameters.
     """
-    for flags in _FLAGS:  # releases hand over more and more of them
+    for flags in _FLAGS:  # newer releases pass more of them
         expected = [part for name, type_ in passed for part in _parts(name, type_, mapped, flags)]
         own, rest = [_size(part) for part in expected], list(actual[len(expected) :])
         fits = list(actual[: len(own)]) == own

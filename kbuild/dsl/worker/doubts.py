@@ -119,7 +119,7 @@ def _compare(
     mine: tuple[str, Mapping[str, str]],
     theirs: tuple[str, Mapping[str, str]],
 ) -> None:
-    """Raise a `RefusalError` where names stand for something else with another answer."""
+    """Raise a `RefusalError` if the value of a name depends on the answer."""
     for name in sorted({*mine[1], *theirs[1]}):
         texts = [(answer, facts.get(name)) for answer, facts in (mine, theirs)]
         if texts[0][1] != texts[1][1] and len({_without(t, answer) for answer, t in texts}) > 1:
@@ -152,7 +152,7 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         items = [*value.items()] if type(value) is dict else [*value]
         texts = [_described(element, answer, depth + 1) for element in items]
         return f"{type(value).__name__}{texts}"
-    if issubclass(type(value), ModuleType):  # which may go by several names
+    if issubclass(type(value), ModuleType):  # a module may have several names
         return f"module {vars(value).get('__file__')}"
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"

@@ -61,7 +61,7 @@ class SourceModules(Loader, MetaPathFinder):
         """Make these sources importable; `leave` must be called before another `enter`."""
         self.device.is_author = self._is_source
         set_current(self.device)
-        os.chdir(self._folder)  # the names of files in images are relative
+        os.chdir(self._folder)  # file names in images are relative to it
         linecache.clearcache()
         sys.meta_path.insert(0, self)
         sys.modules.update(self._loaded)
@@ -112,7 +112,7 @@ class SourceModules(Loader, MetaPathFinder):
             raise self.refusal(error) from error
         finally:
             device.importing = False
-        if device.refused:  # and the author's code went on as if there were no GPU
+        if device.refused:  # but the author's code caught the error
             raise device.refused[0]
         return module
 
@@ -266,7 +266,7 @@ class SourceCache:
         states, facts = self._known.setdefault(key, []), request.get("device")
         wanted = next((state for state in states if state.told_of(facts)), None)
         if wanted is None:
-            self._put_away()  # what is in sight counts as installed
+            self._put_away()  # importable sources would count as installed modules
             wanted = SourceModules(key[0], key[1:])
             wanted.told_of(facts)
             states.append(wanted)

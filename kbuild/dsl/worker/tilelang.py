@@ -105,7 +105,7 @@ def _auto_target() -> Any:
 
 
 importlib.import_module("tilelang.backend.target").__dict__["auto_detect_target"] = _auto_target
-for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and so nobody else need
+for _arch in ("cuda", "cdna"):  # their L2 size differs between devices
     _module = importlib.import_module(f"tilelang.carver.arch.{_arch}")
     _module.__dict__["_get_l2_cache_size_bytes"] = lambda *_: devices.device_dependent(
         "l2_cache_size_bytes"
@@ -122,7 +122,7 @@ class _NotCompiled:
         raise RefusalError(_IMPORTED, hint="put that under a main guard")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "jit_impl":  # asked of whatever a module has
+        if name.startswith("_") or name == "jit_impl":  # looked up on every object
             raise AttributeError(name)
         raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that under a main guard")
 

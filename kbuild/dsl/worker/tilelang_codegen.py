@@ -97,7 +97,7 @@ def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any
             return function.jit(**_with_dynamic_sizes(function, constants))
         if function.is_eager:
             constants = _with_dynamic_sizes(function, constants)
-            # A `T.const` that is handed to a macro is called as the macro calls it; take that back.
+            # A `T.const` that is passed to a macro gets the name of the macro's parameter: undo it.
             function.jit.initialize_jit_mode(**constants)
             bound = function.jit.func._argument_binder.bind((), dict(constants))  # noqa: SLF001 - of a pinned release
             template = function.jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
@@ -216,7 +216,7 @@ def compile_object(
     (folder / name).write_text(source, "utf-8")
     argv = command(name, emitted, arch)
     if command is _hip:
-        # TileLang's headers include a library that they use nothing of.
+        # TileLang's headers include rocWMMA without using it; an empty header suffices.
         (folder / "rocwmma").mkdir()
         text = "#pragma once\n#include <hip/hip_bfloat16.h>\n"
         (folder / "rocwmma" / "rocwmma.hpp").write_text(text, "utf-8")

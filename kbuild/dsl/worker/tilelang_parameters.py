@@ -70,7 +70,7 @@ class EntryParameters:
             expressions[name] = self._pointer(parameter, buffer)
         for own, (name, variable) in scalars.items():
             expressions[own] = self._scalar(name, variable)
-            self._first[own] = (expressions[own], "")  # a dimension may be a number of the call
+            self._first[own] = (expressions[own], "")  # a number argument may also be a dimension
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
         for kind, name in _declared(emitted.text):
@@ -98,7 +98,7 @@ class EntryParameters:
         for name, parameter in zip(wanted, program.params, strict=True):
             buffer = program.buffer_map.get(parameter, None)
             if buffer is None and name not in self._function.arguments:
-                continue  # a dimension of some tensor, which says what it is
+                continue  # a dimension, whose value comes from its tensor
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:

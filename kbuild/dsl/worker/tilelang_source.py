@@ -110,7 +110,7 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def _launches(text: str, pdl: set[str]) -> str:
-    # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
+    # A call with empty grids returns early: descriptors of empty tensors cannot be created.
     text = _GRID.sub(lambda match: f"config.gridDim = {_wide(match[1])};", text)
     grids = re.findall(r"config\.gridDim = (kbuild_grid\([^;]*\));", text)
     text = _LAST_ERROR.sub("", text)
@@ -145,7 +145,7 @@ def _wide(grid: str) -> str:
 
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
     value = "/*pdl*/1" if match["kernel"] in pdl else "0"
-    # TileLang writes a comma also where the optimiser has left the kernel no parameter.
+    # TileLang writes a comma even if the optimiser has removed all parameters of the kernel.
     rest = re.sub(r",\s*\)", ")", match["rest"])
     launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{rest}"
     return (

@@ -37,7 +37,7 @@ NAMES = ("torch", "numpy")
 _FILE = Path(__file__).with_name("torch_names.txt")
 _VERSIONS = {"numpy": "2.0.0+none", "torch_c_dlpack_ext": "0"}
 _KINDS = ("classes", "functions", "values")
-# They return what they are given, or a decorator that does.
+# Functions that return their argument, or a decorator that does.
 _DECORATORS = {
     "no_grad", "inference_mode", "enable_grad", "set_grad_enabled", "compile", "script", "ignore",
     "unused", "export", "interface", "wrap", "custom_op", "triton_op", "register_fake", "impl",
@@ -112,7 +112,7 @@ class StubAttribute:
     __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __rpow__ = _computed
 
     def __instancecheck__(self, instance: Any) -> bool:
-        # What is really there is of no class of a module that is not.
+        # No existing object is an instance of an absent module's class.
         return bool(instance.__class__ is None)
 
     def __subclasscheck__(self, subclass: Any) -> bool:

@@ -255,7 +255,7 @@ class _Converter:
         left = self.node(tree.left)
         if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
             return match
-        whole: Node | None = None
+        chained: Node | None = None
         for before, after in pairwise((tree.left, *tree.comparators)):
             symbol, column = self._operator_after(before)
             if symbol == "is":
@@ -264,9 +264,9 @@ class _Converter:
                 )
             right = self.node(after)
             link = Compare(symbol, left, right, column)
-            whole = link if whole is None else Logic("and", whole, link, column)
+            chained = link if chained is None else Logic("and", chained, link, column)
             left = right
-        return whole or left
+        return chained or left
 
     def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
         """Convert `name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""

@@ -171,13 +171,13 @@ def _default_value(tokens: SchemaTokens, type_: Type) -> DefaultValue:
 
 
 def _default_number(text: str, type_: Type, column: int) -> int | float:
-    whole = text.lstrip("-").isdecimal()
-    if type_.name == "float" or (type_.name == "Scalar" and not whole):
+    is_integer = text.lstrip("-").isdecimal()
+    if type_.name == "float" or (type_.name == "Scalar" and not is_integer):
         number = float(text)
         if not math.isfinite(number):
             raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)
         return number
-    if not whole:
+    if not is_integer:
         raise SchemaError(f"`{_shown(text)}` is not an integer", column)
     if len(text) > _MOST_DIGITS or not -_INT64_LIMIT <= int(text) < _INT64_LIMIT:
         raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)

@@ -84,9 +84,9 @@ def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
     fixed = int(dim) if dim.isdecimal() else _fixed(dim, unit, bound)
     if fixed is not None:
         return fixed
-    assumed = {part, dim} & set(unit.ones)
-    if assumed:
-        return {"one": min(assumed)}
+    ones = {part, dim} & set(unit.ones)
+    if ones:
+        return {"one": min(ones)}
     divisor = DIVISOR if {part, dim} & set(unit.divisible) else 1
     bits = 64 if {part, dim} & set(unit.int64) else 32
     return {"size": dim, "bits": bits, "divisor": divisor}

@@ -144,10 +144,11 @@ def candidates_from_configs(
     common = [text for text in sizes[0] if all(text in config_texts for config_texts in sizes)]
     candidates = []
     for group, texts in zip(groups.values(), sizes, strict=True):
-        own = [text for text in texts if text not in common]
-        asked = (*own, *_dtype_conditions(op, facts, group, called, place))
+        own_sizes = [text for text in texts if text not in common]
+        asked = (*own_sizes, *_dtype_conditions(op, facts, group, called, place))
         when = parse_condition(" and ".join(asked)) if asked else None
-        candidates.append((len(own), Candidate(group[0].constants, _options(group[0]), when)))
+        candidates.append((len(own_sizes), Candidate(group[0].constants, _options(group[0]), when)))
+    # The sort is stable: the author's order decides among equally many conditions on sizes.
     candidates.sort(key=lambda pair: -pair[0])
     require = tuple(map(parse_condition, common))
     return ConfigCandidates(tuple(candidate for _, candidate in candidates), require)
@@ -162,8 +163,8 @@ class _BoundTensors:
 
     def fits(self, config: KernelConfig, dtypes: Dtypes) -> bool:
         """True if a config is for calls with these dtypes."""
-        own = ((tensor, config.dtypes[name]) for name, tensor in self.tensors.items())
-        return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in own)
+        wanted_dtypes = ((tensor, config.dtypes[name]) for name, tensor in self.tensors.items())
+        return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in wanted_dtypes)
 
     def describe(self, dtypes: Mapping[str, str | None]) -> str:
         """Text with the dtypes for a message: a single one if all are the same."""

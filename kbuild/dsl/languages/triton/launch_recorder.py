@@ -241,6 +241,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
 
     @wraps(bench)
     def _bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Launches that only measure a candidate are not recorded.
         return _in_mode(recorder, "measure", bench, self, *args, **kwargs)
 
     @wraps(tune)
@@ -315,6 +316,7 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if name not in _PATCHES:
             return None
+        # `importlib.util.find_spec` would ask this finder again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec

@@ -185,12 +185,12 @@ class BenchmarkProcess:
 
     def _work(self, instance: Any, moved: int, tensors: Sequence[Any]) -> dict[str, Any]:
         """Bytes and floating-point operations of a call, and the dtype of the operations."""
-        own = [value for value in vars(instance).values() if self.torch.is_tensor(value)]
-        floats = [tensor for tensor in tensors or own if tensor.is_floating_point()]
+        attributes = [value for value in vars(instance).values() if self.torch.is_tensor(value)]
+        floats = [tensor for tensor in tensors or attributes if tensor.is_floating_point()]
         largest = max(floats, key=lambda tensor: tensor.numel(), default=None)
         dtype = "float32" if largest is None else str(largest.dtype).removeprefix("torch.")
         return {
-            "bytes": getattr(instance, "bytes_moved", None) or moved or _bytes_of(own),
+            "bytes": getattr(instance, "bytes_moved", None) or moved or _bytes_of(attributes),
             "flops": getattr(instance, "flops", None),
             "dtype": "bfloat16" if dtype.startswith("float8") else dtype,
         }

@@ -168,6 +168,7 @@ class EventTimer:
         samples: list[float] = []
         while self._waits and attempts:
             samples, self._waits, submit_us = self._turn(call, count)
+            # If the device woke up too early, it sleeps for twice as long in the next attempt.
             self._submit_us = max(submit_us, _SHORTEST_SUBMIT_US) * (2 if self._waits else 1)
             attempts -= 1
         return samples

@@ -33,6 +33,7 @@ def main(commands: str, *modules: str) -> None:
         return
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
+    # Workers are forks of this process, and inherit all modules that it has imported.
     for name in ("torch", "kbuild.dsl.tune.probes.serve", "kbuild.dsl.tune.probes.tensors"):
         importlib.import_module(name)
     importlib.import_module("kbuild.dsl.tune.probes.devices")
@@ -140,6 +141,7 @@ class WorkerHost:
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
+                # Not `sys.exit`: the `finally` of `main` would kill the other workers.
                 os._exit(status)
         os.close(source)
         os.close(end)

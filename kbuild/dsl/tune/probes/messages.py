@@ -19,7 +19,9 @@ _COMMON: dict[str, Any] = {}
 def identify_worker(worker: str) -> None:
     """Add the worker's name to each message, and end the process if it sends none."""
     _COMMON["worker"] = worker
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends also a process that waits in C
+    signal.signal(
+        signal.SIGALRM, signal.SIG_DFL
+    )  # the default action also ends a process that hangs in C code
     signal.alarm(HANG_TIMEOUT_S)
 
 
@@ -34,7 +36,7 @@ def send_message(document: dict[str, Any]) -> None:
         signal.alarm(HANG_TIMEOUT_S)
     sys.stdout.flush()
     data = f"\n{json.dumps(_COMMON | document)}\n".encode()
-    fcntl.lockf(_LOCK, fcntl.LOCK_EX)  # it ends with the process that holds it
+    fcntl.lockf(_LOCK, fcntl.LOCK_EX)  # released when the process that holds it ends
     try:
         while data:
             data = data[os.write(1, data) :]

@@ -107,15 +107,15 @@ class BenchmarkServer:
             choose(job["launch"], candidate)
             checked.attempt(candidate)
 
-        own = self.tensors.copies(values, job["arguments"])
+        arguments = self.tensors.copies(values, job["arguments"])
 
         def prepare(candidate: int) -> None:
             tell(job, candidate)
-            self.tensors.restore(own, values, job["arguments"])
+            self.tensors.restore(arguments, values, job["arguments"])
             choose(job["launch"], candidate)
 
         def call() -> None:
-            self.call(job, own)
+            self.call(job, arguments)
 
         rules = RaceRules(**{**self.stopwatch.rules, **job.get("rules", {})})
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
@@ -169,8 +169,8 @@ class BenchmarkServer:
         if not job["reference"] or job["repetition"]:
             # Only the first process compares with the author's reference, which may be slow.
             return None
-        own = self.tensors.copies(values, job["arguments"])
-        pairs = self.tensors.joined(job["arguments"], own)
+        arguments = self.tensors.copies(values, job["arguments"])
+        pairs = self.tensors.joined(job["arguments"], arguments)
         named = {argument["name"]: value for argument, value in pairs}
         returned = function(job["reference"])(**named)
         self.synchronize()
@@ -194,15 +194,15 @@ class _CandidateCheck:
         """Run the candidate once and compare its results."""
         job, tensors = self.job, self.bench.tensors
         tell(job, candidate)
-        own = tensors.copies(self.values, job["arguments"])
+        arguments = tensors.copies(self.values, job["arguments"])
         try:
-            returned = self.bench.call(job, own)
+            returned = self.bench.call(job, arguments)
         except Exception as error:  # noqa: BLE001 - it does not fit, or something is wrong with it
             self.bench.synchronize()
             self.failed[str(candidate)] = first_words(error)
             return
         self.bench.synchronize()
-        results = tensors.results(returned, own, job["arguments"])
+        results = tensors.results(returned, arguments, job["arguments"])
         if self.expected is None or job["repetition"]:  # the first process compared
             self.expected = results
         difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])

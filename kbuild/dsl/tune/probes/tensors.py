@@ -75,12 +75,12 @@ def chosen(inputs: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -
 
 def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Copy the tensors that the op writes to, with their initial values; others stay."""
-    own = [
+    copied = [
         value.clone() if argument.get("writes") and value is not None else value
         for value, argument in zip(values, arguments, strict=True)
     ]
-    restore(own, values, arguments)
-    return own
+    restore(copied, values, arguments)
+    return copied
 
 
 def restore(

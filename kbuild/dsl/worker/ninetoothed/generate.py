@@ -135,7 +135,7 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
     from ninetoothed.generation import CodeGenerator  # type: ignore[import-not-found]
 
     generator = CodeGenerator()
-    # The generator replaces the function's name as text, wherever it is: by itself.
+    # The generator replaces the function's name everywhere in the text, so it must stay the same.
     unset = dict.fromkeys(("num_warps", "num_stages", "max_num_configs"))
     name = application.__name__
     try:
@@ -174,7 +174,7 @@ def unfix_sizes(kernel: ast.FunctionDef) -> None:
 
     Loops, masks and addresses work with such sizes as well as with constants.
     """
-    # Every name that a shape is made of, also by way of others.
+    # Collect every name that a shape depends on, directly or through assignments.
     names: set[str] = set()
     for node in ast.walk(kernel):
         if isinstance(node, ast.Call) and _named(node) in _SHAPED:

@@ -46,7 +46,7 @@ class _PositionWidener(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = _called(node)
         if name in _POSITIONED or name.startswith("atomic_"):
-            # Where it is, and whether it is there; what is stored stays as it is.
+            # Address and mask are positions; a stored value is not.
             before = self._in_position
             arguments = enumerate(node.args)
             node.args = [self._part(argument, is_position=not at) for at, argument in arguments]

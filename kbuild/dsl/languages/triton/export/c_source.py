@@ -147,6 +147,7 @@ def write_source(
         "variant": variant,
         "backend": variant.backend,
         "what": f"{variant.name} for {variant.target}",
+        # The text appears inside of a C comment, which it must not end.
         "algo": [text.replace("*/", "* /") for text in variant.algo],
         "errors": ERRORS[variant.backend],
         "line": json.dumps(variant.to_json(), sort_keys=True),

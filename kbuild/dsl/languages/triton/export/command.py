@@ -75,11 +75,11 @@ def _compilable_target(target: ImageTarget, toolchain: Sequence[str], cuda: str)
         number = f"{capability.major}.{capability.minor}{capability.feature}"
         arch = f"{number}+PTX" if target.kind == "ptx" else number
         resolved = Triton().targets("cuda", (arch,), cuda, toolchain)
-    meant = [target]
+    accepted = [target]
     if target.kind == "cubin" and target.arch[-1].isdigit():
-        meant.append(ImageTarget(f"{target.arch}a", target.kind))
+        accepted.append(ImageTarget(f"{target.arch}a", target.kind))
     for candidate in resolved.targets:
-        if candidate in meant:
+        if candidate in accepted:
             return candidate
     notes = "; ".join(resolved.notes)
     raise UsageError(f"`{target}` is nothing that {toolchain[0]} compiles for: {notes}")

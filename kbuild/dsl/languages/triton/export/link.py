@@ -106,32 +106,34 @@ def _c_parameter_types(variant: ExportVariant) -> str:
 
 
 def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
-    own = [variant for variant in variants if variant.name == name]
-    first = own[0]
+    named = [variant for variant in variants if variant.name == name]
+    first = named[0]
     return {
         "name": name,
         "prototype": prototype(first),
         "call": ", ".join(["stream", *(c_name(argument) for argument in first.arguments)]),
         "types": [c_type(argument, first.backend) for argument in first.arguments],
-        "algos": [_algo(algo, own) for algo in dict.fromkeys(variant.algo for variant in own)],
-        "symbols": [variant.symbol for variant in own],
+        "algos": [_algo(algo, named) for algo in dict.fromkeys(variant.algo for variant in named)],
+        "symbols": [variant.symbol for variant in named],
     }
 
 
 def _algo(algo: tuple[str, ...], variants: Sequence[ExportVariant]) -> dict[str, Any]:
-    own = [variant for variant in variants if variant.algo == algo]
-    targets = sorted({variant.target for variant in own}, key=_order)
+    with_algo = [variant for variant in variants if variant.algo == algo]
+    targets = sorted({variant.target for variant in with_algo}, key=_order)
     return {
         "words": [word.replace("*/", "* /") for word in algo],
         "targets": targets,
-        "by_target": [{"name": t, "variants": list(_by_hints(t, own))} for t in targets],
+        "by_target": [{"name": t, "variants": list(_by_hints(t, with_algo))} for t in targets],
     }
 
 
 def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[str, str]]:
     """Yield variants with the most assumptions first; none is needed after one without any."""
-    own = [variant for variant in variants if variant.target == target]
-    for variant in sorted(own, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)):
+    for_target = [variant for variant in variants if variant.target == target]
+    for variant in sorted(
+        for_target, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)
+    ):
         conditions = [assumption_condition(a) for a in variant.arguments if a.hint]
         yield {"symbol": variant.symbol, "condition": " && ".join(conditions)}
         if not conditions:

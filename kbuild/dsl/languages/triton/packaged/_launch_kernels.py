@@ -94,7 +94,6 @@ class JITFunction(KernelInterface):
             launcher = LaunchSource(self)
             namespace = launcher.executed()
             self._key_of, self._known = namespace["key_of"], launcher.known
-            # Instance attributes precede methods, so later launches skip this class.
             self.__dict__["launch"] = namespace["launch"]
 
     def _bound(
