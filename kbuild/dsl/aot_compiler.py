@@ -403,7 +403,7 @@ class AotCompiler:
         own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
             LocalExecutor(self._run, perform).execute(own, deliver)
-            # Kernels that other calls compile are not part of `execute`.
+            # Kernels that other units compile may be ready later than `execute` returns.
             wait([pending.result for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)

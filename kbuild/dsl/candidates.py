@@ -175,8 +175,7 @@ class CandidateSelector:
             for target in self._targets:
                 launches = (self._shipped(op, i, target) for i in range(len(op.launches)))
                 for unit in language.expand(replace(op, launches=tuple(launches)), (target,)):
-                    # Units hold lists and expressions that are not hashable; equal units have equal
-                    # texts.
+                    # As text, since units with True and 1 are equal but compile differently.
                     text = repr(unit)
                     if text not in seen:
                         seen.add(text)

@@ -23,7 +23,7 @@ def max_shared_memory(target: ImageTarget) -> int:
     if capability is None:
         return limits.get(target.arch, limits["gfx"])
     number = f"{capability.major}.{capability.minor}"
-    # For an arch that the table does not have, nothing is refused that may fit.
+    # Unknown archs get the largest limit, so that nothing is refused that may fit.
     return limits.get(number, max(limits.values()))
 
 

@@ -120,8 +120,7 @@ class DslEnvironments:
         locked, store = self.installer.lock.cuda[release], self.installer.store
         wheel = next(wheel for wheel in locked.programs if wheel.project == "nvidia-cuda-nvcc")
         try:
-            # The whole toolkit is several times larger: it is installed only for nvcc, or used if
-            # it is there.
+            # The whole toolkit is installed only for nvcc; ptxas is used from it if it is there.
             if program == "ptxas" and store.find(cuda_recipe(locked)) is None:
                 entry = self._ptxas_alone(wheel)
             else:
@@ -385,7 +384,6 @@ def _interpreter() -> str:
 
 def _compile(root: Path) -> None:
     """Write bytecode now, since the store is read-only later; it does not depend on the path."""
-    # Unchecked: hard links and copies have other times than the sources that a checked file
-    # records.
+    # Hashes, since times would make the bytes differ; unchecked, since sources never change there.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(root, quiet=2, stripdir=str(root), invalidation_mode=mode)

@@ -1,7 +1,7 @@
 """Compares types that a kernel's source declares with those of the op, before any download.
 
-A DSL finds a mismatch when it compiles. Types that the source spells out are known earlier: `x:
-T.Tensor[[n], T.float32]`. Types that depend on a parameter or a computation are not compared.
+A DSL finds a mismatch when it compiles. Types that the source spells out are known earlier, such as
+`x: T.Tensor[[n], T.float32]`. Types that depend on a parameter or a computation are not compared.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Language(Dialect):
     """Folder of a plug-in's data files: `init/`, written like `templates/init/`. None for kbuild's
     own DSLs."""
     licence_terms: ClassVar[tuple[Licence, ...]] = ()
-    """Licences by the names that `licences` uses."""
+    """The licences whose names `licences` returns."""
     exporter_class: ClassVar[str] = ""
     """`module:class` of the exporter, imported on demand; empty if there is none."""
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})

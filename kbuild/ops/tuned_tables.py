@@ -86,7 +86,8 @@ class TunedTable:
         Driver and versions come from the newer table, if it has them.
 
         Raises:
-            ValueError: the tables are for different devices."""
+            ValueError: the tables are for different devices.
+        """
         if (newer.device, newer.arch) != (self.device, self.arch):
             raise ValueError(f"{newer.device} ({newer.arch}) is not {self.device} ({self.arch})")
         versions = {**dict(self.versions), **dict(newer.versions)}

@@ -1,4 +1,9 @@
-"""Calling conventions of Torch and TVM-FFI; nothing else of a launcher depends on the framework."""
+"""Calling conventions of Torch and TVM-FFI; nothing else of a launcher depends on the framework.
+
+A framework has templates in `templates/launcher` that define the same names: `<stem>_tensor.h`,
+`<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, which defines the ops and how they
+are found.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class LaunchCode:
 
     @property
     def _is_split(self) -> bool:
-        """True if a candidate is for certain archs: other candidates' PTX must come later."""
+        """True if a candidate is for certain archs: machine code then precedes all PTX."""
         every = self.variants.launched.launch.candidates
         return any(every[at].archs for at in self.variants.candidates)
 

@@ -20,7 +20,7 @@ _MAX_FAILURES = 3
 _AS_FAST = 2
 """A worker leaves a job to another one whose last job took at most this many times as long."""
 _USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-"""Signals that only a user sends, so that they are no crash of a candidate."""
+"""Signals that only a user sends; they are not counted as a candidate's crash."""
 _CONTINUE = "run the same command again to continue"
 JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
 

@@ -33,7 +33,7 @@ AskFresh = Callable[..., Any]
 
 @contextmanager
 def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
-    """Keep a copy of this process as it is at the start of the context.
+    """Fork this process at the start of the context.
 
     Each call runs the function, which returns JSON, in a fork of that fork.
     """

@@ -120,7 +120,7 @@ def parse_float(text: str, floats: Collection[str]) -> FloatExpression | None:
     """Parse a float expression; return None for an integer expression or any other text.
 
     Args:
-        text: the text.
+        text: text of the expression.
         floats: names of the arguments that are floats, or lists of floats.
 
     Raises:

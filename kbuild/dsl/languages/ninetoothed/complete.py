@@ -352,7 +352,7 @@ def _with_kernel_arguments(
 
 
 def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) -> None:
-    """Report constants of the kernel with a name of the op: each name needs one meaning."""
+    """Report constants of the kernel that have the name of something in the op."""
     taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
     taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
     kinds = ("constant", "fixed", "power")

@@ -102,8 +102,8 @@ def _config(data: Mapping[str, Any]) -> KernelConfig:
 
 WARPS = 8
 STAGES = 3
-"""Options of a config that does not set them. NineToothed's own number of stages depends on the
-GPU of the machine that builds; this one fits the shared memory of every GPU."""
+"""Warps and stages of a config that does not set them. The warps are NineToothed's own number. Its
+stages depend on the GPU of the machine that builds; these fit the shared memory of every GPU."""
 _DEFAULTS: Pairs = (("num_warps", WARPS), ("num_stages", STAGES))
 
 Dtypes = Mapping[str, str]

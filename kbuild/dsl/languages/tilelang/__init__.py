@@ -248,7 +248,7 @@ class TileLang(Language):
         targets: Sequence[ImageTarget],
         candidates: Mapping[int, Sequence[Candidate]] | None = None,
     ) -> tuple[KernelUnit, ...]:
-        """Units without the unaligned ones: TileLang assumes that addresses are divisible by 16."""
+        """Return aligned units only: TileLang assumes that addresses are divisible by 16."""
         return tuple(unit for unit in expand(op, targets, candidates) if unit.aligned)
 
     def complete(

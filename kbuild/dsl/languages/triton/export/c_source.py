@@ -100,7 +100,7 @@ _DIGITS = frozenset(b"01234567")
 
 
 def c_string_literals(data: bytes) -> Iterator[str]:
-    """Yield lines of adjacent string literals for the bytes, which C follows by a zero."""
+    """Yield lines of adjacent string literals for the bytes; C appends a zero."""
     line = ""
     for index, byte in enumerate(data):
         line += _escaped(byte, data[index + 1 : index + 2])

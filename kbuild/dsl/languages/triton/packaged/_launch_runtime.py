@@ -141,7 +141,7 @@ class Package:
     def op(self, name: str) -> Any:
         """Return the native launch of that name."""
         overload = getattr(self._ops, name).default
-        return getattr(overload, "_op", overload)  # calling the overload does the same, slower
+        return getattr(overload, "_op", overload)  # the function that the overload calls
 
     def execute(self, module: str, source: str) -> None:
         """Run one of the author's files as a module of the package.
