@@ -404,7 +404,7 @@ class ShapeTableReader:
         return expression
 
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Report shapes that depend on the device or on data, which `torch.compile` lacks."""
+        """Report shapes that depend on a tensor's data or on the image, see `RUNTIME_QUERIES`."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while added := {n for name in names & let.keys() for n in let[name].names()} - names:

@@ -102,7 +102,7 @@ class TuningRun:
         left_out = [(_case_text(w, case), reason) for w in works for case, reason in w.left_out]
         winners: dict[tuple[BenchmarkCase, int], int] = {}
         unmeasured = 0
-        # Later launches are measured with the winners of earlier ones, whose results they read.
+        # Launches are measured in order, each with the winners of the launches before it.
         for launch in range(max((len(work.op.launches) for work in works), default=0)):
             entries = list(self._jobs(works, launch, winners))
             jobs = [job for job in entries if isinstance(job, RaceJob)]
@@ -187,7 +187,7 @@ def tune_models(runs: Sequence[TuningRun]) -> tuple[TuneResult, ...]:
 
 
 def require_complete(tuned: Sequence[TuneResult]) -> None:
-    """Raise an error unless every job was measured; a budget that was too short has its own.
+    """Raise an error if a model failed, or if the time was too short for some jobs.
 
     Raises:
         KbuildError: a model could not be tuned.

@@ -19,9 +19,8 @@ _COMMON: dict[str, Any] = {}
 def identify_worker(worker: str) -> None:
     """Add the worker's name to each message, and end the process if it sends none."""
     _COMMON["worker"] = worker
-    signal.signal(
-        signal.SIGALRM, signal.SIG_DFL
-    )  # the default action also ends a process that hangs in C code
+    # The default action also ends a process that hangs in C code; a Python handler would not run.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(HANG_TIMEOUT_S)
 
 

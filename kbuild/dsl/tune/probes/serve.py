@@ -167,7 +167,7 @@ class BenchmarkServer:
 
     def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
         if not job["reference"] or job["repetition"]:
-            # Only the first process compares with the author's reference, which may be slow.
+            # Later processes measure only candidates whose results the first one has compared.
             return None
         arguments = self.tensors.copies(values, job["arguments"])
         pairs = self.tensors.joined(job["arguments"], arguments)
