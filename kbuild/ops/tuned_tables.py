@@ -343,7 +343,7 @@ def _lines(text: str) -> Iterator[int]:
 def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
     value = data.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_of`
+        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_from_json`
     return value
 
 
