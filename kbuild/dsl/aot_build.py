@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -> Iterator[str]:
-    """A sentence for what is read before anything is written there, of what the op allocates.
+    """Yield a warning for each allocated tensor that a kernel reads before writing it.
 
     Raises:
-        BuildError: a function does nothing but add to such a tensor: it holds whatever was there.
+        BuildError: a function does nothing but add to such a tensor: its memory is not initialised.
     """
     for op in section.ops:
         launches = section.of(op)
         for index, launch in enumerate(launches):
-            own = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
-            adds = {name for image in own for name in image.adds}
-            reads = {name for image in own for name in image.reads}
+            images = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
+            adds = {name for image in images for name in image.adds}
+            reads = {name for image in images for name in image.reads}
             earlier = [launch.bound for launch in launches[:index]]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
@@ -69,14 +69,14 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
 
 
 def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tuple[UnitImage, ...]:
-    wanted = op.name, launch
-    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == wanted)
+    key = op.name, launch
+    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == key)
 
 
 def _uninitialised_tensors(
     op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """The tensors of parameters that nothing has written to when the launch begins."""
+    """Yield name and kind of the allocated tensors among `parameters` that are not initialised."""
     calls = [call for call in op.aten if call.before <= len(earlier)]
     written = {op.viewed(name) for call in calls for name in (*call.tensors(), *call.produced)}
     written |= {op.viewed(source.name) for before in earlier for _, source in before.flat()}
@@ -98,22 +98,24 @@ def _uninitialised_tensors(
 def default_candidate_warnings(
     section: ResolvedKernel, unit_images: Sequence[UnitImage], tables: Sequence[TunedTable]
 ) -> Iterator[str]:
-    """A sentence for each default candidate that spills, and for kernels that were never tuned.
+    """Yield a warning for each default candidate that spills, and for kernels never tuned.
 
-    A candidate that a tuned table names has won in spite of all.
+    A candidate that a tuned table names is not reported: it was measured and is the fastest.
     """
     if section.kernel.keep_all:
         return
     targets = tuple(map(ImageTarget.parse, section.kernel.targets))
     for op in section.ops:
         for index, launch in enumerate(section.of(op)):
-            own = _of_launch(unit_images, op, index)
+            launch_images = _of_launch(unit_images, op, index)
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             untuned: dict[str, str] = {}
             for target in targets:
                 near = (t for t in tables if closest_target(t.arch, targets) == target)
                 rows = [row for t in near for row in t.of(section.kernel.name, op.name, index)]
-                images = [unit_image for unit_image in own if unit_image.unit.target == target]
+                images = [
+                    unit_image for unit_image in launch_images if unit_image.unit.target == target
+                ]
                 yield from _spill_warning(head, launch, images, rows)
                 if launch.launch.autotune and not rows and images:
                     untuned[str(target)] = _first_shipped(launch, images)
@@ -136,10 +138,10 @@ def _spill_warning(
     head: str, launch: ResolvedLaunch, images: Sequence[UnitImage], rows: Sequence[TunedRow]
 ) -> Iterator[str]:
     for candidate in launch.launch.candidates:
-        own = [image for image in images if is_compiled_for(candidate, image.unit)]
-        if not own or any(row.names(candidate) for row in rows):
+        candidate_images = [image for image in images if is_compiled_for(candidate, image.unit)]
+        if not candidate_images or any(row.names(candidate) for row in rows):
             continue
-        worst = max(own, key=_is_spilled)
+        worst = max(candidate_images, key=_is_spilled)
         if _is_spilled(worst) > 0:
             label = _candidate_text(candidate)
             which = f"the default candidate{f' ({label})' if label else ''}"
@@ -148,7 +150,8 @@ def _spill_warning(
 
 
 def _is_spilled(unit_image: UnitImage) -> int:
-    """What did not fit into registers; where only the code knows, the local memory of a thread."""
+    """Amount that was spilled: registers or bytes, see `_spill_text`; 0 when nothing was."""
+    # Compilers of objects do not report spills; local memory, which the cubin records, is similar.
     if unit_image.image.spills is not None or unit_image.image.kind != "object":
         return unit_image.image.spills or 0
     return _register_use(unit_image)[1]
@@ -165,7 +168,7 @@ def _spill_text(unit_image: UnitImage) -> str:
 
 
 def _register_use(unit_image: UnitImage) -> tuple[int, int]:
-    """Registers of a thread and its bytes of local memory, of the kernel with most."""
+    """Registers per thread and bytes of local memory per thread: the most of any kernel."""
     from kbuild.checks.readers.nvidia import read_kernel_resources
 
     is_cubin = unit_image.image.kind in ("object", "cubin")
@@ -179,7 +182,7 @@ def _candidate_text(candidate: Candidate) -> str:
 
 
 _MAX_SHOWN = 8
-"""Images left out that are named one by one."""
+"""Number of left-out images that are named one by one in warnings."""
 
 Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 """Every kernel with its images."""
@@ -187,13 +190,13 @@ Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 
 @dataclass(frozen=True)
 class AotOutput:
-    """What the kernels of one plan come to."""
+    """Generated files and compiled images of a plan's DSL kernels."""
 
     files: FileSet
     compiled: Images
 
     def python(self) -> Iterator[tuple[str, bytes]]:
-        """What goes into the package: path relative to the variant directory, and content."""
+        """Yield the files of the Python package: path in the variant directory, and content."""
         for path, data in self.files.items():
             if path.startswith(f"{PYTHON_FOLDER}/"):
                 yield path.removeprefix(f"{PYTHON_FOLDER}/"), data
@@ -206,10 +209,10 @@ def build_aot_kernels(
     tell: UnitProgressCallback,
     note: NoteCallback = lambda _: None,
 ) -> AotOutput:
-    """Compile what the plan's kernels in DSLs need, and generate what launches it.
+    """Compile the plan's DSL kernels and generate their launchers.
 
-    `tell` hears of each unit, `note` what is left out and what of a kernel's own words was not
-    followed, each once in the life of the compiler.
+    `tell` is called for each unit; `note` gets a sentence for each image that is left out and
+    for each part of a source that was not followed, once in the life of the compiler.
 
     Raises:
         ConfigError: a section does not fit its functions, or a tuned table is broken.
@@ -237,9 +240,11 @@ def build_aot_kernels(
             )
             for op in section.ops
         )
+        # Several variants share the compiler, and their messages are often the same.
         for message in _launches_without_images(kernel, launched):
             if compiler.is_news(message):
                 note(message)
+        # One of the generated files defines the extension module, unless a C++ binding does.
         keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
         text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
         files = files.merge(text).merge(_libraries(plan, kernel, unit_images, compiler))
@@ -295,7 +300,7 @@ def _compile_kernel(  # noqa: PLR0917
 def _description(
     plan: VariantPlan, sections: Sequence[ResolvedKernel], compiled: Images
 ) -> OpManifest:
-    """What `kbuild tune` is told of the variant."""
+    """Describe the variant for `kbuild tune`: ops, candidates, compilers, digest of the code."""
     kernels = [
         ManifestKernel(
             section.kernel.section,
@@ -318,7 +323,7 @@ def _description(
 def _libraries(
     plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], compiler: AotCompiler
 ) -> FileSet:
-    """What the kernel's objects are linked with, as CMake reads it."""
+    """CMake file with the libraries that the kernel's objects are linked with, if any."""
     if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
     place = compiler.prepare(kernel)
@@ -328,7 +333,7 @@ def _libraries(
 
 
 def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
-    """A sentence for each launch that is for other devices than those of this build.
+    """Yield a note for each launch without images: its conditions exclude this build's archs.
 
     Raises:
         BuildError: an op has no other launches.

@@ -52,13 +52,13 @@ _COMPARED_FIELDS = {
     "computed": "computed constants",
     "facts": "tensors",
 }
-"""What a function has to say alike for every arch -> what that is called."""
+"""Attributes of a function that must be the same for every arch -> their name in messages."""
 
 
 def functions_from_answers(
     kernel: str, answers: Mapping[str, Mapping[str, Any]]
 ) -> Mapping[str, KernelFunction]:
-    """The functions by name, in the source's order; `answers` are by arch as `build.toml` has it.
+    """Merge what the worker answered for each arch into one function per name, in source order.
 
     A source may define other candidates for another arch; each is then only for its archs.
 
@@ -93,7 +93,7 @@ def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> Ke
 
 
 def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
-    """Those of all archs; for some archs alone, where these have others."""
+    """Yield the candidates; each names its archs where the lists differ between archs."""
     lists = [function.candidates for function in functions.values()]
     if all(candidates == lists[0] for candidates in lists):
         yield from lists[0]
@@ -120,7 +120,8 @@ def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
 
 
 UnitProgressCallback = Callable[[int, int, str], None]
-"""Told how many units are done, of how many, and what was done last."""
+"""Called with the number of units that are done, the number of all units, and the last one's
+label."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,11 @@ class ImageRequest:
 
     unit: KernelUnit
     request: Mapping[str, Any]
-    """What the worker is told beside the sources; a JSON object."""
+    """JSON object for the worker, which gets the sources in addition."""
 
 
 class ImageFiller(Protocol):
-    """Has images made elsewhere."""
+    """Compiles images elsewhere, for example on other machines."""
 
     def fill_images(
         self,
@@ -142,13 +143,13 @@ class ImageFiller(Protocol):
         wanted: Mapping[str, ImageRequest],
         tell: UnitProgressCallback,
     ) -> None:
-        """Put those images into the cache that others can make; the rest is left.
+        """Put images that can be compiled elsewhere into the cache; leave the rest.
 
-        Raises nothing that would end a build on this machine.
+        Does not raise when that fails: this machine then compiles the images.
         """
 
     def compare_image(self, key: str, result: CompileResult) -> None:
-        """Compare an image that was made here with one that others have made of it, if any."""
+        """Compare an image that was compiled here with the one compiled elsewhere, if any."""
 
 
 ResultT = TypeVar("ResultT")
@@ -156,20 +157,20 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class _PendingUnit:
-    """One unit of a call."""
+    """A unit that a call of `AotCompiler` waits for."""
 
     unit: KernelUnit
     key: str
     asked: CompileRequest
     result: Future[CompileResult | Rejection]
     is_ours: bool
-    """Whether this call has to make it."""
+    """True if this call has to compile the unit; otherwise another call does, or it was cached."""
     share: KernelClaim
-    """In what it comes to, which may be what others come to."""
+    """The unit's share in a compiled kernel, which several units may have in common."""
 
 
 class AotCompiler:
-    """Compiles for the variants of one run. Safe to use from several threads."""
+    """Compiles units for all variants of one run. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class AotCompiler:
         patience: float = ANSWER_TIMEOUT,
         filler: ImageFiller | None = None,
     ) -> None:
-        """Nothing is started before it is needed; a unit may take `patience` seconds.
+        """Start nothing yet; a unit may take `patience` seconds.
 
         `filler` is asked for images before this machine compiles what is missing in the cache.
         """
@@ -196,14 +197,14 @@ class AotCompiler:
         self._made: dict[str, Future[CompileResult | Rejection]] = {}
         self._described: dict[str, Future[Mapping[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
-        """Seconds, by key: what was compiled in this run."""
+        """Key of each unit that was compiled in this run -> seconds that it took."""
         self._said: set[str] = set()
 
     def prepare(self, kernel: CompilableKernel) -> CompileEnvironment:
-        """Install what the kernel's compiler needs, where it is not there.
+        """Return the environment that compiles the kernel, after installing what is missing.
 
         Raises:
-            ToolchainError: the toolchain cannot be used or had.
+            ToolchainError: the toolchain cannot be used or installed.
         """
         key = (kernel.language, tuple(kernel.toolchain), kernel.flavour)
         with self._lock:
@@ -217,10 +218,10 @@ class AotCompiler:
     def describe(
         self, kernel: CompilableKernel, root: Path, targets: Sequence[ImageTarget] = ()
     ) -> Mapping[str, KernelFunction]:
-        """The kernel functions of the first source, which may ask what it is compiled for.
+        """Return the kernel functions that the first source defines for `targets`.
 
         Raises:
-            BuildError: they cannot be imported, or are others for another target.
+            BuildError: they cannot be imported, or differ between targets.
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
@@ -238,7 +239,8 @@ class AotCompiler:
         sources: SourceSnapshot,
         device: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """What the sources say where they are told of a device."""
+        """Return the description of the sources for a device; it is computed once."""
+        # Most sources ask nothing about the device; one description then serves all of them.
         general = place.description_key(sources)
         with self._lock:
             known = self._described.get(general)
@@ -262,14 +264,14 @@ class AotCompiler:
         tell: UnitProgressCallback = lambda *_: None,
         note: NoteCallback = lambda _: None,
     ) -> tuple[UnitImage, ...]:
-        """Every unit's image, in the order of `wanted`.
+        """Return every unit's image, in the order of `wanted`.
 
         Images that do not fit their target are left out, and `note` gets the reason. It is an error
         if nothing is left for a launch on a target with certain dtypes.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
-            IncompleteError: the run ended before all were made.
+            IncompleteError: the run ended before all were compiled.
             ToolchainError: see `prepare`.
         """
         return compiled_images(kernel.name, self.outcomes(kernel, root, wanted, tell), note)
@@ -282,13 +284,13 @@ class AotCompiler:
         tell: UnitProgressCallback = lambda *_: None,
         variant: str = "",
     ) -> tuple[UnitOutcome, ...]:
-        """What became of each unit, in the order of `wanted`; see `compile`, which judges it.
+        """Return the outcome of each unit, in the order of `wanted`; see `compile` for errors.
 
-        The log of the run names `variant` as the one that they are made for.
+        The log of the run names `variant` as the one that they are compiled for.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines.
-            IncompleteError: the run ended before all were made.
+            IncompleteError: the run ended before all were compiled.
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
@@ -313,14 +315,14 @@ class AotCompiler:
         return tuple(outcomes)
 
     def is_news(self, message: str) -> bool:
-        """True the first time: a message for several variants is printed once."""
+        """True for a new message: one for several variants is printed once."""
         with self._lock:
             is_new = message not in self._said
             self._said.add(message)
         return is_new
 
     def close(self) -> None:
-        """End all workers; what waits for them fails."""
+        """Stop all workers; pending requests fail."""
         self._pool.close()
 
     def _claim(
@@ -344,7 +346,7 @@ class AotCompiler:
     def compile_images(
         self, kernel: CompilableKernel, sources: SourceSnapshot, wanted: Sequence[ImageRequest]
     ) -> dict[str, tuple[bytes, bytes]]:
-        """Records and codes by key of images that another machine has planned.
+        """Compile images that another machine has planned; return record and code by key.
 
         Raises:
             BuildError, IncompleteError, ToolchainError: see `outcomes`.
@@ -363,7 +365,7 @@ class AotCompiler:
         units: Sequence[_PendingUnit],
         tell: UnitProgressCallback,
     ) -> list[_PendingUnit]:
-        """The units, after others have made what they could of them."""
+        """Return the units after the filler has put into the cache what it could compile."""
         ours = {pending.key: pending for pending in units if pending.is_ours}
         wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
         if self._filler is not None and wanted:
@@ -389,6 +391,8 @@ class AotCompiler:
                 self._seconds[pending.key] = time.monotonic() - began
                 pending.share.settle(result).add_done_callback(
                     lambda whole: self._finish(pending, whole)
+                    # Another unit may be compiling the same kernel, so the result may arrive later,
+                    # from its thread.
                 )
             return UnitResult(unit, seconds=self._seconds[pending.key])
 
@@ -399,6 +403,7 @@ class AotCompiler:
         own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
             LocalExecutor(self._run, perform).execute(own, deliver)
+            # Kernels that other units compile may be ready later than `execute` returns.
             wait([pending.result for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)
@@ -411,7 +416,7 @@ class AotCompiler:
             raise
 
     def _finish(self, pending: _PendingUnit, whole: Future[CompileResult | Rejection]) -> None:
-        """Keep a unit's image, and hand it out."""
+        """Store a unit's image in the cache, and set the result of its future."""
         error = whole.exception()
         with suppress(InvalidStateError):  # the run ended meanwhile
             if error is not None:
@@ -425,11 +430,12 @@ class AotCompiler:
             pending.result.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
-        """Let nobody wait for what the end of the run left."""
+        """Fail the units that the run's end left, so that no other thread waits for them."""
         for pending in units:
             error = IncompleteError("the run ended before everything was compiled")
             pending.share.fail(error)
             if not pending.result.done():
+                # A later call in the same process may ask again and must not get this error.
                 with self._lock:
                     self._made.pop(pending.key, None)
                 pending.result.set_exception(error)
@@ -443,6 +449,7 @@ class AotCompiler:
     ) -> Mapping[str, Any]:
         general = place.description_key(sources)
         own = json_digest([general, device])
+        # An earlier run may have stored it for any device or for this one.
         description = self._cache.described(general) or self._cache.described(own)
         if description is not None:
             return description
@@ -465,14 +472,14 @@ def _pending_unit_parts(
 
 
 def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
-    """The future of that name, and whether the caller is the first to want it."""
+    """The future with that key, and True for the caller that creates it and so has to fulfil it."""
     is_new = key not in known
     return known.setdefault(key, Future()), is_new
 
 
 @contextmanager
 def _future_context(future: Future[ResultT]) -> Iterator[None]:
-    """Whoever waits for the future learns of a failure, too."""
+    """Set an exception in the block on the future too, so that waiting threads get it."""
     try:
         yield
     except BaseException as error:

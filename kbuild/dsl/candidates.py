@@ -22,7 +22,7 @@ from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.plan.plan import AotKernel
 
 _LATER_DEVICE = 199
-"""The capability of a GPU that is not known yet, which runs PTX alone."""
+"""Compute capability that stands for GPUs newer than `devices.toml`; they run PTX only."""
 
 
 def shipped_candidates(  # noqa: PLR0917
@@ -37,16 +37,17 @@ def shipped_candidates(  # noqa: PLR0917
     keep_all: bool = False,
     is_scarce: Callable[[Candidate], bool] = lambda _: False,
 ) -> tuple[Candidate, ...]:
-    """The candidates that get an image for `target`, in the section's order.
+    """Return the candidates that get an image for `target`, in the section's order.
 
-    Those are the winners of tables whose devices run images of `target`, and the default ones: up
+    They are the winners of tables whose devices run images of `target`, and the default ones: up
     to and including the first that every call may use, and of several for the same calls the first.
     A candidate that some device lacks the memory for (`is_scarce`) is none of these firsts. Devices
-    run the closest of `among`, everything that the variant is compiled for. `keep_all` is for
-    tuning: all candidates that are made for the arch.
+    run the closest target of `among`, which lists all that the variant is compiled for. With
+    `keep_all`, for tuning, all candidates for the arch are returned.
     """
     fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
     targets = among or (target,)
+    # PTX is compiled only for the devices that have no closer machine code.
     if target.kind == "ptx":
         numbers = [*_devices(target, targets)]
         fitting = [c for c in fitting if _may_run(launch, c, numbers)]
@@ -56,11 +57,12 @@ def shipped_candidates(  # noqa: PLR0917
     rows = [row for table in near for row in table.of(kernel, op, index)]
     wanted = [*_default_candidates(fitting, is_scarce)]
     wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
+    # By identity, since a candidate with the value 1 equals one with True.
     return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
 
 
 def _devices(target: ImageTarget, targets: Sequence[ImageTarget]) -> Iterator[int]:
-    """The capabilities of the devices that run a target's code, later ones among them."""
+    """Yield the capabilities of devices that run a target's code, and of unknown later ones."""
     for device in cuda_devices():
         if closest_target(device, targets) == target:
             yield int(device.removeprefix("sm_"))
@@ -68,20 +70,20 @@ def _devices(target: ImageTarget, targets: Sequence[ImageTarget]) -> Iterator[in
 
 
 def _may_run(launch: Launch, candidate: Candidate, devices: Sequence[int]) -> bool:
-    """Whether one of the devices may be one that the conditions of a candidate allow."""
-    whole = (launch.when, candidate.when)
-    conditions = [part for condition in whole if condition for part in condition.conjuncts()]
+    """True if a candidate's conditions can hold on at least one of the devices."""
+    both = (launch.when, candidate.when)
+    conditions = [part for condition in both if condition for part in condition.conjuncts()]
     known = ({"capability()": number} for number in devices)
     return any(all(may_hold(condition, device) for condition in conditions) for device in known)
 
 
 def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:
-    """Which of `targets` a device of an arch such as `sm_89` runs; None when nothing fits.
+    """Return the target that a device of an arch such as `sm_89` runs; None when none fits.
 
-    Code for exactly its arch, else for an older one of its family, else PTX; of several the newest.
+    The closest is code for its exact arch, then for an older arch of its family, then PTX.
     """
-    able = [target for target in targets if runs_on(target, arch)]
-    return max(able, key=_closeness, default=None)
+    usable = [target for target in targets if runs_on(target, arch)]
+    return max(usable, key=_closeness, default=None)
 
 
 def _default_candidates(
@@ -101,24 +103,27 @@ def _default_candidates(
 
 def runs_on(target: ImageTarget, arch: str) -> bool:
     """True when a device of that arch runs code for `target`."""
-    own = target.capability
-    if own is None or not arch.startswith("sm_"):
+    capability = target.capability
+    if capability is None or not arch.startswith("sm_"):
         return target.arch == arch
     device = ImageTarget(arch, "cubin").capability
     if device is None:
         return False
-    if own.feature == "a":
-        return own.base == device.base
-    if target.kind == "ptx" and not own.feature:
-        return own.base <= device.base
-    return own.major == device.major and own.minor <= device.minor
+    # `sm_90a` runs on 9.0 only, neither on other minor nor on later major versions.
+    if capability.feature == "a":
+        return capability.base == device.base
+    # The driver compiles PTX for its arch and every later one, but PTX with a feature only for the
+    # devices that run such machine code.
+    if target.kind == "ptx" and not capability.feature:
+        return capability.base <= device.base
+    return capability.major == device.major and capability.minor <= device.minor
 
 
 def _closeness(target: ImageTarget) -> tuple[bool, tuple[int, int], str]:
-    own = target.capability
+    capability = target.capability
     # `a` is closer than `f`, and both are closer than code without either.
-    feature = {"": "0", "f": "1", "a": "2"}[own.feature if own else ""]
-    return target.kind != "ptx", own.base if own else (0, 0), feature
+    feature = {"": "0", "f": "1", "a": "2"}[capability.feature if capability else ""]
+    return target.kind != "ptx", capability.base if capability else (0, 0), feature
 
 
 CompileUnits = Callable[[Sequence[tuple[KernelUnit, BoundLaunch]]], Sequence[UnitOutcome]]
@@ -128,7 +133,7 @@ _LaunchTarget = tuple[str, int, ImageTarget]
 
 @dataclass
 class CandidateSelector:
-    """The candidates of one section.
+    """Selects the candidates of one section that are compiled.
 
     How much shared memory a candidate needs is known once it is compiled. Where a default one needs
     more than some device has that would run the code, the next one is compiled as well.
@@ -137,12 +142,12 @@ class CandidateSelector:
     section: ResolvedKernel
     tables: Sequence[TunedTable]
     _scarce: dict[_LaunchTarget, set[int]] = field(default_factory=dict)
-    """Candidates, by index, that some device has no memory for."""
+    """(op, launch, target) -> indices of candidates that need more memory than some device has."""
 
     def compile(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
-        """What became of all units, and a sentence for each device that is left without a default.
+        """Return the outcome of all units, and warnings for devices without a default.
 
-        `make` is asked again with more units until there are enough.
+        `make` is called again with more units until each device has a default candidate.
         """
         while True:
             outcomes = tuple(make(tuple(self.wanted())))
@@ -164,12 +169,13 @@ class CandidateSelector:
         return memory_by_target
 
     def wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
-        """Every unit once, in the order of the section, with the function that it compiles."""
+        """Yield every unit once, in the section's order, with the launch that it compiles."""
         language, seen = LANGUAGES.get(self.section.kernel.language), set[str]()
         for op in self.section.ops:
             for target in self._targets:
                 launches = (self._shipped(op, i, target) for i in range(len(op.launches)))
                 for unit in language.expand(replace(op, launches=tuple(launches)), (target,)):
+                    # As text, since units with True and 1 are equal but compile differently.
                     text = repr(unit)
                     if text not in seen:
                         seen.add(text)
@@ -192,7 +198,7 @@ class CandidateSelector:
         return replace(launch, candidates=candidates, autotune=False)
 
     def _learn(self, outcomes: Sequence[UnitOutcome]) -> bool:
-        """Remember candidates that need too much; True when there are new ones."""
+        """Record candidates that need more memory than a device has; True if there are new."""
         is_new = False
         for outcome in outcomes:
             if self._fits(outcome):
@@ -205,7 +211,7 @@ class CandidateSelector:
         return is_new
 
     def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
-        """Those that the unit is compiled for, by index."""
+        """Yield the candidates that the unit is compiled for, with their indices."""
         every = enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
         yield from ((at, candidate) for at, candidate in every if is_compiled_for(candidate, unit))
 
@@ -216,7 +222,7 @@ class CandidateSelector:
         return least is None or outcome.compiled.image.shared <= least[0]
 
     def _warnings(self, outcomes: Sequence[UnitOutcome]) -> Iterator[str]:
-        """For each kind of call that no default image on the smallest device is for."""
+        """Yield a warning for each kind of call without a default image for the smallest device."""
         groups: dict[tuple[_LaunchTarget, CallKind], dict[int, list[UnitOutcome]]] = {}
         for outcome in outcomes:
             unit = outcome.unit
@@ -250,13 +256,13 @@ class CandidateSelector:
 
 
 def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]:
-    """Op -> how many images `planned_units` has for it."""
+    """Number of images that `planned_units` returns for each op; None where it is unknown."""
     planned = planned_units(kernel, root)
     return {op: None if units is None else len(units) for op, units in planned.items()}
 
 
 def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, ...] | None]:
-    """Op -> the images that are compiled for it; None where only its sources say that.
+    """Return the units of each op by name; None where they depend on its sources.
 
     Further candidates, for devices that lack the memory for the first ones, are not counted: how
     much these need is known once they are compiled.
@@ -267,6 +273,8 @@ def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, 
     language, targets = LANGUAGES.get(kernel.language), [*map(ImageTarget.parse, kernel.targets)]
     tables = read_tables(root, kernel.tables)
     planned: dict[str, tuple[KernelUnit, ...] | None] = {}
+    # A language that overrides `complete` takes candidates from the source, which is not imported
+    # here.
     says_all = type(language).complete is Language.complete
     for op in kernel.section.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
@@ -291,11 +299,11 @@ def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, 
 
 
 _MANY_IMAGES = 500
-"""Images of a section that take minutes to compile."""
+"""Number of images in a section above which a warning explains the long compilation."""
 
 
 def image_count_warning(kernel: str, ops: Sequence[OpSpec], units: Sequence[KernelUnit]) -> str:
-    """A sentence about a section with very many images, and why it has them; else empty."""
+    """Return a warning about a section with very many images and the reason; else empty."""
     if len(units) <= _MANY_IMAGES:
         return ""
     op, count = Counter(unit.op for unit in units).most_common(1)[0]
@@ -315,9 +323,9 @@ def image_count_warning(kernel: str, ops: Sequence[OpSpec], units: Sequence[Kern
 
 
 def _image_factors(launch: Launch, unit: KernelUnit) -> Iterator[tuple[str, object]]:
-    """What images of an op may differ in, with what an image has."""
-    own = {constant.name for constant in launch.constants}
-    candidate = tuple(pair for pair in unit.constants if pair[0] not in own)
+    """Yield the properties in which the images of an op differ, each with the unit's value."""
+    launch_constants = {constant.name for constant in launch.constants}
+    candidate = tuple(pair for pair in unit.constants if pair[0] not in launch_constants)
     yield "candidates", (unit.launch, candidate, unit.options)
     yield "combinations of `dtypes`", unit.dtypes
     yield "combinations of optional tensors", unit.absent

@@ -1,4 +1,4 @@
-"""Where one kernel's units are compiled: pins, assemblers, worker, sources, and cache keys."""
+"""The environment in which a kernel's units are compiled: pins, assemblers, worker, cache keys."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kbuild.system.sourcetree import SourceTree
 
 _FOLDER = Path(__file__).parent
 _ANSWER_READERS = ("worker_client.py", "image.py", "image_cache.py")
-"""What reads a worker's answer before it is kept."""
+"""Modules that read a worker's answer before it is stored; they count in cache keys."""
 
 
 class CompilableKernel(Protocol):
-    """What of a planned kernel is needed to compile it."""
+    """The attributes of a planned kernel that its compilation needs."""
 
     @property
     def name(self) -> str:
-        """The `[kernel.*]` section."""
+        """Name of the `[kernel.*]` section."""
 
     @property
     def language(self) -> str:
@@ -39,7 +39,7 @@ class CompilableKernel(Protocol):
 
     @property
     def toolchain(self) -> tuple[str, ...]:
-        """Exact pins."""
+        """Exact pins of the DSL's distributions, such as `triton==3.6.0`."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -63,11 +63,11 @@ class SourceSnapshot:
 
     @property
     def key(self) -> str:
-        """Of paths and content."""
+        """Digest of the paths and their content."""
         return json_digest(self.digests)
 
     def write(self, folder: Path) -> Path:
-        """A folder below `folder` that holds them and nothing else."""
+        """Write the sources to a folder below `folder`, named after their key; return it."""
         target = folder / self.key[:16]
         for path, text in self.texts:
             file = target / path
@@ -81,8 +81,8 @@ def read_sources(kernel: CompilableKernel, root: Path) -> SourceSnapshot:
     """Read the sources.
 
     Raises:
-        BuildError: one is not there.
-        ConfigError: one is not a file of the project.
+        BuildError: a source does not exist.
+        ConfigError: a source is not a file of the project.
     """
     texts, tree = [], SourceTree(root)
     for path in kernel.sources:
@@ -95,46 +95,47 @@ def read_sources(kernel: CompilableKernel, root: Path) -> SourceSnapshot:
 
 
 def pinned_versions(pins: Sequence[str]) -> dict[str, str]:
-    """Distribution -> version."""
+    """Versions by distribution name, from exact pins."""
     return {name: version for name, _, version in (pin.partition("==") for pin in pins)}
 
 
 def json_digest(value: Any) -> str:
-    """SHA-256 of a JSON value."""
+    """SHA-256 of a JSON value, as hexadecimal text."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+# Code that runs in or reads from a worker decides what is cached, so that a change of it is a miss.
 def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
-    own = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
-    files = [*own, *(_FOLDER / name for name in _ANSWER_READERS)]
+    worker_files = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
+    files = [*worker_files, *(_FOLDER / name for name in _ANSWER_READERS)]
     files += [Path(worker)] if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 
 
 _WORKER_PROGRAM = _FOLDER / "worker" / "__main__.py"
 _VARIABLES = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
-"""The environment of a worker, but for its home and `Language.variables`."""
+"""Environment variables of a worker, except its home and `Language.variables`."""
 _ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
-"""What a program is called beside an image, where that is no ptxas."""
+"""Program -> its name in an image's record; a program that is not listed is called `ptxas`."""
 Assembler = tuple[Path, str]
 
 
 @dataclass(frozen=True)
 class CompileEnvironment:
-    """For one language, its pins and one kind of machine code."""
+    """Compiles units of one language, with one set of pins and one flavour of machine code."""
 
     language: Language
     pins: tuple[str, ...]
     flavour: str
     root: Path
-    """The environment."""
+    """Folder with the installed distributions."""
     assemblers: Mapping[str, Assembler]
-    """Name -> place and version."""
+    """Name -> path and version."""
 
     def kind(self, request: Mapping[str, Any]) -> WorkerKind:
-        """The workers that can be asked that."""
+        """Return the kind of worker that can answer the request."""
         worker = self.language.worker
         python = str(canonical_interpreter(Path(sys.executable)))
         # No -I: it would switch the fixed hash seed off. The environment holds nothing else.
@@ -143,11 +144,11 @@ class CompileEnvironment:
             variable: str(self.assemblers[name][0])
             for variable, name in self.language.programs(self.pins, self.flavour).items()
         }
-        own = self.language.variables(request)
-        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **own}.items())))
+        variables = self.language.variables(request)
+        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **variables}.items())))
 
     def compiler(self, target: ImageTarget) -> dict[str, str]:
-        """What compiles for a target: distribution or program -> version."""
+        """Versions of everything that compiles for a target, by distribution or program name."""
         versions = pinned_versions(self.pins)
         name = self.language.program(self.pins, self.flavour, target)
         if name is None:
@@ -156,19 +157,19 @@ class CompileEnvironment:
         return {**versions, label: self.assemblers[name][1]}
 
     def key(self, unit: KernelUnit, request: Mapping[str, Any], sources: SourceSnapshot) -> str:
-        """What the unit's image is kept under.
+        """Return the cache key of the unit's image.
 
-        The request says what the kernel's arguments are. What the op calls them, and the dimensions
-        that they come from, is of no account.
+        The request describes the kernel's arguments; their names in the op, and the dimensions that
+        they come from, do not change the code and are not part of the key.
         """
         programs = {**self._programs(unit.target), "request": json_digest(request)}
         nameless = replace(unit, scalars=(), args=())
         return nameless.key(sources.digests, self._versions(programs))
 
     def kernel_key(self, target: ImageTarget, kernel: str) -> str:
-        """What an object is kept under that several units may share.
+        """Return the cache key of an object that several units may share.
 
-        `kernel` is the digest that a worker gives of everything that is compiled.
+        `kernel` is a worker's digest of everything that is compiled.
         """
         facts = self._versions(self._programs(target))
         return json_digest(["kernel", self.language.name, str(target), kernel, facts])
@@ -178,23 +179,23 @@ class CompileEnvironment:
         return {**self.compiler(target), **host}
 
     def _versions(self, programs: Mapping[str, str]) -> dict[str, str]:
-        """Everything that compiles: distributions, programs, interpreter, and the worker's code."""
+        """Versions of everything that compiles, the interpreter, and a digest of the worker."""
         python, worker = f"{sys.version_info.major}.{sys.version_info.minor}", self.language.worker
-        own = {"python": python, "worker": _worker_digest(worker)}
-        return {**pinned_versions(self.pins), **programs, **own}
+        interpreter = {"python": python, "worker": _worker_digest(worker)}
+        return {**pinned_versions(self.pins), **programs, **interpreter}
 
     def description_key(self, sources: SourceSnapshot) -> str:
-        """What the description of the sources is kept under."""
+        """Return the cache key of the description of the sources."""
         return json_digest([sources.digests, sources.texts[0][0], self._versions({})])
 
 
 def compile_environment(
     kernel: CompilableKernel, language: Language, environments: DslEnvironments
 ) -> CompileEnvironment:
-    """The workplace of a kernel; installs what is not there.
+    """Return the environment that compiles a kernel, after installing what is missing.
 
     Raises:
-        ToolchainError: the toolchain cannot be used or had.
+        ToolchainError: the toolchain cannot be used or installed.
     """
     reason = language.unsupported_reason(kernel.toolchain)
     if reason:

@@ -1,4 +1,4 @@
-"""What holds for every GPU of an arch: shared memory, registers, names; facts in `devices.toml`."""
+"""Properties of GPUs by arch, such as shared memory and names; figures are in `devices.toml`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ _WARP = 32
 
 
 def max_shared_memory(target: ImageTarget) -> int:
-    """Bytes of shared memory that a block can have there."""
+    """Maximum bytes of shared memory of a block on devices of the target."""
     limits: Mapping[str, int] = read_facts(_FILE)["shared"]
     capability = target.capability
     if capability is None:
         return limits.get(target.arch, limits["gfx"])
     number = f"{capability.major}.{capability.minor}"
+    # Unknown archs get the largest limit, so that nothing is refused that may fit.
     return limits.get(number, max(limits.values()))
 
 
 def cuda_devices() -> Mapping[str, int]:
-    """NVIDIA's archs, `sm_86`, and the bytes of shared memory that a block can have there."""
+    """NVIDIA's archs such as `sm_86` -> maximum bytes of shared memory of a block."""
     limits: Mapping[str, int] = read_facts(_FILE)["shared"]
     return {f"sm_{name.replace('.', '')}": most for name, most in limits.items() if "." in name}
 
 
 def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
-    """What holds for every device that a target's code is made for, as its worker needs them.
+    """Return the device properties that hold for a whole target, as its worker needs them.
 
-    The flavour says which releases Torch may be built with.
+    The flavour decides which toolkit releases Torch may be built with.
     """
     if target.arch == CPU_TARGET.arch:
         return {"backend": "cpu", "arch": "cpu", "torch": list(_torch_releases("cpu", flavour))}
@@ -64,7 +65,7 @@ def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
 
 
 def vendor_facts(backend: str) -> dict[str, Any]:
-    """What is known of the GPUs of a vendor, whichever variant is built for them."""
+    """Return the toolkit releases of a vendor that Torch is built with, for any variant."""
     wanted = "rocm" if backend == "hip" else backend
     versions = (e.backend_version for e in matrix_entries() if e.backend == wanted)
     return {"releases": [*dict.fromkeys(str(version) for version in versions if version)]}
@@ -72,19 +73,19 @@ def vendor_facts(backend: str) -> dict[str, Any]:
 
 @cache
 def _releases(backend: str, flavour: str) -> tuple[str, ...]:
-    """The toolkits that Torch is built with, where code of that flavour runs."""
+    """The toolkit releases of Torch's builds with which code of that flavour runs."""
     versions = (entry.backend_version for entry in _builds(backend, flavour))
     return tuple(dict.fromkeys(str(version) for version in versions if version is not None))
 
 
 @cache
 def _torch_releases(backend: str, flavour: str) -> tuple[str, ...]:
-    """Torch's releases that are built so."""
+    """The Torch releases that have a build with which code of that flavour runs."""
     return tuple(dict.fromkeys(f"{entry.torch}.0" for entry in _builds(backend, flavour)))
 
 
 def _builds(backend: str, flavour: str) -> Iterator[MatrixEntry]:
-    """Torch's builds with which code of a flavour runs."""
+    """Yield Torch's builds with which code of a flavour runs."""
     wanted = "rocm" if backend == "hip" else backend
     for entry in matrix_entries():
         version = entry.backend_version

@@ -38,62 +38,64 @@ if TYPE_CHECKING:
     from unearth import Link, Package
 
 _LAYOUT = 1
-"""Counts changes of what becomes of the same wheels."""
+"""Version of the layout of entries; a change of what is installed from the same wheels counts it
+up."""
 _WHEEL = "wheel-"
-"""Begins the kind of an entry that is one unpacked wheel."""
+"""Prefix of the kind of store entries that hold one unpacked wheel."""
 _SYSTEM = "x86_64-linux"
 _ASSEMBLERS = ("ptxas", "ptxas-blackwell")
-"""Programs in a folder `bin` of a wheel that assemble."""
+"""Assemblers in a folder `bin` of a wheel."""
 _VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
 _UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.\w+)?")
-"""RECORD lists every member but itself."""
+"""Files that RECORD does not list: itself and its signatures."""
 _DATA = re.compile(r"[^/]+\.data/(?P<kind>[^/]+)/(?P<path>.+)")
 NVCC = "nvcc"
-"""The assembler of the nvcc wheel."""
+"""Name for the ptxas of the pinned nvcc wheel."""
 _NVCC_RELEASE = "13.0"
 TOOLKIT, CXX, HIP = "cuda-", "c++", "hip"
-"""Names of compilers that are no part of the environment: `cuda-13.0`, `c++`."""
+"""Names of compilers outside of the environment; `cuda-` is followed by a release: `cuda-13.0`."""
 
 
 @dataclass(frozen=True)
 class DslEnvironments:
-    """Gives environments, and installs them when they are not there."""
+    """Provides environments; installs those that are missing."""
 
     installer: WheelInstaller
 
     def recipe(self, language: str, pins: Sequence[str]) -> Recipe:
-        """What an environment is made from."""
+        """Return the recipe of an environment: language, pins and interpreter."""
         inputs = {"layout": _LAYOUT, "pins": sorted(pins), "python": _interpreter()}
         return Recipe(language, _pin(pins[0])[1], inputs)
 
     def provide(self, language: str, pins: Sequence[str]) -> StoreEntry:
-        """The environment; everything that Python imports is at its root.
+        """Return the installed environment; its root is the folder to import from.
 
         Args:
             language: names the entry.
-            pins: `triton==3.9.0`, the one that gives the entry its version first.
+            pins: exact pins such as `triton==3.9.0`; the first gives the entry its version.
 
         Raises:
             ToolchainError: a pin is not exact, there is no such wheel for this interpreter and
                 system, or it cannot be fetched.
         """
         recipe, store = self.recipe(language, pins), self.installer.store
-        there = store.find(recipe)
-        if there is not None:
-            return there.touch()
+        entry = store.find(recipe)
+        if entry is not None:
+            return entry.touch()
         if str(host_system()) != _SYSTEM:
             raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
-        wanted = tuple(map(_pin, pins))
-        title = f"{wanted[0][0]} {wanted[0][1]}"
+        versions = tuple(map(_pin, pins))
+        title = f"{versions[0][0]} {versions[0][1]}"
         with naming_missing(title, pins), self.installer.fetcher() as fetcher:
-            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
+            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in versions)
         return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
 
     def assembler(self, environment: StoreEntry, name: str) -> tuple[Path, str]:
-        """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
+        """Return path and version of the assembler or compiler of that name.
 
-        `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler;
-        `hip` the clang of an installed ROCm.
+        `ptxas` and `ptxas-blackwell` are those of the environment's wheels; `nvcc` is the ptxas of
+        the pinned CUDA; `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` is
+        the host's compiler; `hip` is the clang of an installed ROCm.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.
@@ -112,30 +114,31 @@ class DslEnvironments:
         return environment.root / known[name]["path"], known[name]["version"]
 
     def _cuda_program(self, program: str, release: str) -> tuple[Path, str]:
-        """That of the pinned CUDA; of this machine's toolkit where its wheel cannot be fetched."""
+        """The pinned CUDA's program, or the installed toolkit's if the index is unreachable."""
         from kbuild.toolchains.wheels.cuda import cuda_recipe
 
         locked, store = self.installer.lock.cuda[release], self.installer.store
         wheel = next(wheel for wheel in locked.programs if wheel.project == "nvidia-cuda-nvcc")
         try:
+            # The whole toolkit is installed only for nvcc; ptxas is used from it if it is there.
             if program == "ptxas" and store.find(cuda_recipe(locked)) is None:
                 entry = self._ptxas_alone(wheel)
             else:
                 entry = self.installer.cuda(release)
         except UnreachableIndexError:
-            own = self._own_cuda_program(program, release)
-            if own is None:
+            installed = self._own_cuda_program(program, release)
+            if installed is None:
                 raise
-            return own
+            return installed
         return entry.root / "bin" / program, wheel.version
 
     def _ptxas_alone(self, wheel: LockedWheel) -> StoreEntry:
         recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
-        there = self.installer.store.find(recipe)
-        if there is None:
+        entry = self.installer.store.find(recipe)
+        if entry is None:
             with naming_missing("ptxas", (wheel,)), self.installer.fetcher() as fetcher:
-                there = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
-        return there.touch()
+                entry = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
+        return entry.touch()
 
     def _own_cuda_program(self, program: str, release: str) -> tuple[Path, str] | None:
         from kbuild.toolchains.device_compilers import find_device_compiler
@@ -170,24 +173,26 @@ class _StoredWheel:
 
     entry: StoreEntry
     fetched: bool
-    """It came into the store just now."""
+    """True if the wheel was put into the store by this call."""
 
     @classmethod
     def of(
         cls, fetcher: WheelFetcher, installer: WheelInstaller, project: str, version: str
     ) -> _StoredWheel:
-        """The wheel of that version which fits this interpreter best; unpacked if need be.
+        """Return the wheel of that version which fits this interpreter best, after unpacking it.
 
-        An index never has two files of one name, so it is not asked for what came from one. Files
-        on this machine can change, and go first: they are looked at each time.
+        An index never replaces a file, so it is not asked again for a wheel that came from it.
+        Files on this machine can change, and take precedence: they are hashed each time.
         """
         from packaging.utils import canonicalize_name
 
         known = _stored(installer.store, project, version)
         if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
             return cls(known.touch(), fetched=False)
-        here = fetcher.index.files(project, only_here=True)
-        files = here if _compatible_files(version, here) else fetcher.index.files(project)
+        local_files = fetcher.index.files(project, only_here=True)
+        files = (
+            local_files if _compatible_files(version, local_files) else fetcher.index.files(project)
+        )
         link = _best_file(project, version, files)
         if link.is_file:
             digest = sha256_of_file(link.file_path)
@@ -198,14 +203,15 @@ class _StoredWheel:
         wheel = LockedWheel(link.filename, digest, 0)
         inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
         recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
-        there = installer.store.find(recipe)
-        if there is not None:
-            return cls(there.touch(), fetched=False)
+        stored = installer.store.find(recipe)
+        if stored is not None:
+            return cls(stored.touch(), fetched=False)
 
         def make(root: Path) -> dict[str, Any]:
             source = fetcher.unpack((wheel,), root, _member_path)
+            # Unpacked members are not executable, whatever the wheel says.
             for _, path in _assembler_paths(root):
-                path.chmod(0o755)  # not every wheel says so
+                path.chmod(0o755)
             _compile(root)
             return {"sources": [source.to_json()]}
 
@@ -217,7 +223,7 @@ class _StoredWheel:
         return source if self.fetched else {**source, "fetched": 0, "how": "store"}
 
     def refuse_damaged(self) -> None:
-        """What was unpacked earlier is linked only as it was then."""
+        """Raise ToolchainError if a wheel of an earlier run has changed since it was unpacked."""
         if not self.fetched and (differences := self.entry.differences()):
             raise ToolchainError(
                 f"{self.entry.name} in the store has changed since it was installed: "
@@ -248,7 +254,7 @@ class _EnvironmentBuilder:
         }
 
     def _members(self) -> dict[str, StoreEntry]:
-        """Path -> the wheel that it comes from: of several the last one, as with pip."""
+        """Path -> the wheel that provides it: the last one of several, as with pip."""
         entries_by_path: dict[str, StoreEntry] = {}
         for wheel in self.wheels:
             for path in wheel.entry.members:
@@ -268,12 +274,12 @@ class _EnvironmentBuilder:
 
 
 def _assembler_paths(root: Path) -> Iterator[tuple[str, Path]]:
-    """The programs of `_ASSEMBLERS` that a wheel brings, by name."""
+    """Yield the assemblers of `_ASSEMBLERS` below `root`, with their names."""
     return ((name, path) for name in _ASSEMBLERS for path in sorted(root.glob(f"**/bin/{name}")))
 
 
 def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
-    """Refuse a file of one wheel where another has a folder."""
+    """Raise ToolchainError for a path that is a file in one wheel and a folder in another."""
     for path, entry in members.items():
         for folder in map(str, PurePosixPath(path).parents):
             if folder in members:
@@ -284,7 +290,7 @@ def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link; a copy where the file system, or the owner of the store, allows none."""
+    """Link the file; copy it where the file system or the store's owner forbids hard links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -302,7 +308,7 @@ def _single_wheel(fetcher: WheelFetcher, wheel: LockedWheel, root: Path) -> dict
 
 
 def _member_path(name: str) -> str | None:
-    """Where a member goes; scripts and headers are left out."""
+    """Path to unpack a wheel's member to; None for scripts, headers and RECORD."""
     data = _DATA.fullmatch(name)
     if data is None:
         return None if _UNLISTED.fullmatch(name) else name
@@ -310,7 +316,7 @@ def _member_path(name: str) -> str | None:
 
 
 def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
-    """The wheel of that version which came from an index, when there is one."""
+    """The stored wheel of that version from an index; None if there is not exactly one."""
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
@@ -332,9 +338,9 @@ def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
 def _compatible_files(
     version: str, packages: Sequence[Package], *, tagged: bool = True
 ) -> list[tuple[int, Link]]:
-    """The files of that version, in any spelling, each with its rank among the tags.
+    """The wheels of that version, in any spelling, each with the rank of its best tag.
 
-    With `tagged`, without those for other interpreters and systems.
+    With `tagged`, wheels are left out that are for other interpreters and systems.
     """
     from packaging.tags import sys_tags
     from packaging.utils import parse_wheel_filename
@@ -377,6 +383,7 @@ def _interpreter() -> str:
 
 
 def _compile(root: Path) -> None:
-    """Bytecode, since nothing can write there later; the same bytes wherever the store is."""
+    """Write bytecode now, since the store is read-only later; it does not depend on the path."""
+    # Hashes, since times would make the bytes differ; unchecked, since sources never change there.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(root, quiet=2, stripdir=str(root), invalidation_mode=mode)

@@ -1,4 +1,4 @@
-"""What exporters of `kbuild aot` share: targets and compilation."""
+"""Shared by the exporters of `kbuild aot`: targets and compilation."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 
 
 class RequestedUnits(Language):
-    """A language that is asked for units by a command line instead of a section."""
+    """A language whose units come from a command line instead of a section."""
 
     def __init__(self, requests: Mapping[KernelUnit, Mapping[str, Any]]) -> None:
-        """Take what the worker is asked for each unit; `requests` may be filled later."""
+        """Take the worker's request for each unit; `requests` may be filled later."""
         self._requests = requests
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:  # noqa: ARG002
-        """See `Language.request`; units know nothing of arguments one by one."""
+        """Return the unit's request; `bound` is not used, since the request has the arguments."""
         return self._requests[unit]
 
 
 @contextmanager
 def export_compiler(language: Language, services: Services) -> Iterator[AotCompiler]:
-    """What compiles an export, in a run of its own."""
+    """Return a compiler for an export, with a run and a budget of its own."""
     installer = WheelInstaller(
         services.runner, open_store(services.cache), downloads=services.ui.downloads
     )
@@ -48,7 +48,7 @@ def export_compiler(language: Language, services: Services) -> Iterator[AotCompi
 def find_function(
     name: str, functions: Mapping[str, KernelFunction], source: str, decorator: str
 ) -> KernelFunction:
-    """The kernel function of that name.
+    """Return the kernel function of that name.
 
     Raises:
         UsageError: the source has none.
@@ -61,7 +61,7 @@ def find_function(
 
 
 def targets_of_gpus(runner: Runner, action: str, backends: Sequence[str]) -> list[str]:
-    """What the GPUs of this machine run, of the first backend that has any: `cuda:90`.
+    """Return the targets of this machine's GPUs, such as `cuda:90`, for the first backend with any.
 
     Raises:
         UsageError: no GPU answers.
@@ -78,10 +78,10 @@ def targets_of_gpus(runner: Runner, action: str, backends: Sequence[str]) -> lis
 
 
 def paths_beside_first(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The paths in the folder of the first.
+    """Return the paths relative to the folder of the first one.
 
     Raises:
-        UsageError: one is not a file, or lies elsewhere.
+        UsageError: a path is not a file, or lies outside of that folder.
     """
     first = paths[0]
     for path in paths:

@@ -23,10 +23,10 @@ class CompileResult:
     """The image of a unit, or why there is none."""
 
     image: KernelImage | None
-    """None when it does not fit its target."""
+    """None when the unit fits no device of its target, or was pruned."""
     code: bytes
     reason: str = ""
-    """Why it does not fit."""
+    """Reason why there is no image; empty otherwise."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class ImageCache:
     folder: Path | None
 
     def find(self, key: str) -> CompileResult | None:
-        """The image of that key, or that there is none."""
+        """The cached result of that key, which may be that there is no image; None when unknown."""
         return self._images.get_parsed(key, lambda parts: parse_image_entry(*parts, name=key))
 
     def keep(self, key: str, result: CompileResult) -> None:
-        """Keep an image."""
+        """Store the result of a unit."""
         facts = result.image.to_json() if result.image else None
         record = {"code": _code_digest(result.code), "image": facts, "reason": result.reason}
         self._images.put(key, json.dumps(record).encode(), result.code)
@@ -55,11 +55,11 @@ class ImageCache:
         return None if parts is None else (parts[0], parts[1])
 
     def described(self, key: str) -> Mapping[str, Any] | None:
-        """The description of a source's functions."""
+        """The cached description of a source's functions; None when there is none."""
         return self._descriptions.get_json(key, lambda d: {**d, "functions": d["functions"]})
 
     def keep_described(self, key: str, answer: Mapping[str, Any]) -> None:
-        """Keep a description."""
+        """Store a description."""
         self._descriptions.put_json(key, answer)
 
     @property
@@ -72,10 +72,10 @@ class ImageCache:
 
 
 def parse_image_entry(record: bytes, data: bytes, *, name: str) -> CompileResult:
-    """An image from its record and its code.
+    """Parse an image from its record and its code.
 
     Raises:
-        DamagedFileError: they are none, or do not belong together; `name` says which.
+        DamagedFileError: they are damaged or do not belong together; `name` is the entry's.
     """
     with reading(name, "a compiled image"):
         facts = parse_json(record, name, "a compiled image")
@@ -90,7 +90,7 @@ def _code_digest(data: bytes) -> str:
 
 
 class SharedKernels:
-    """The kernels that a run compiles once. Safe to use from several threads."""
+    """The kernels that a run compiles once, by key. Safe to use from several threads."""
 
     def __init__(self, cache: ImageCache) -> None:
         self._cache = cache
@@ -108,29 +108,30 @@ class SharedKernels:
         return future, is_ours and result is None
 
     def keep(self, key: str, result: CompileResult | Rejection) -> None:
-        """Keep a result."""
+        """Store a compiled kernel; rejections are not stored."""
         if isinstance(result, CompileResult):
             self._cache.keep(key, result)
 
     def forget(self, key: str) -> None:
-        """Let the next caller that names the kernel compile it."""
+        """Let the next caller that claims the kernel compile it."""
         with self._lock:
             self._known.pop(key, None)
 
 
 class KernelClaim:
-    """One unit's part in a kernel."""
+    """The link between one unit and the kernel that it shares with other units."""
 
     def __init__(self, kernels: SharedKernels, key_of: Callable[[str], str]) -> None:
-        """Nothing is known yet; `key_of` gives the key of a kernel, as a worker calls it."""
+        """`key_of` returns the key of a kernel, given a worker's digest of it."""
         self._kernels, self._key_of = kernels, key_of
         self._key = ""
         self._future: Future[CompileResult | Rejection] | None = None
         self.is_ours = True
-        """Whether this unit makes the kernel; else others do, or have done."""
+        """True if this unit compiles the kernel; otherwise another unit does, or it was cached."""
 
     def makes(self, kernel: str) -> bool:
-        """See `WorkerProcess.ask`; asked again after a worker's death."""
+        """True if the worker has to compile the kernel with that digest."""
+        # A worker that died is replaced, and the new one asks again; its digest should be the same.
         key = self._key_of(kernel)
         if key != self._key:
             self.fail(LookupError(f"the name of the kernel has changed: {self._key}"))
@@ -139,9 +140,9 @@ class KernelClaim:
         return self.is_ours
 
     def settle(self, own: CompileResult | Rejection) -> Future[CompileResult | Rejection]:
-        """The unit's image, as soon as its code is there, which others may make.
+        """Return a future of the unit's image; another unit may compile its code.
 
-        `own` is what the worker said, without code in that case.
+        `own` is the worker's answer, which has no code in that case.
         """
         joined: Future[CompileResult | Rejection] = Future()
         if self._future is not None and not self.is_ours:
@@ -155,7 +156,7 @@ class KernelClaim:
         return joined
 
     def fail(self, error: BaseException) -> None:
-        """Fail the kernel that this unit had to compile."""
+        """Fail the kernel that this unit had to compile, so that units waiting for it fail too."""
         if self._future is not None and self.is_ours and not self._future.done():
             self._kernels.forget(self._key)
             with suppress(InvalidStateError):
@@ -167,7 +168,7 @@ def _join_results(
     own: CompileResult | Rejection,
     theirs: Future[CompileResult | Rejection],
 ) -> None:
-    """Set the result of others, with the unit's own constants; the rest follows from the code."""
+    """Set another unit's result with this unit's constants; everything else is equal."""
     error = theirs.exception()
     if error is not None:
         joined.set_exception(error)

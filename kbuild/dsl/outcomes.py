@@ -11,12 +11,12 @@ from kbuild.ops.unit import KernelUnit
 from kbuild.system.errors import BuildError
 
 _MAX_REASONS = 5
-"""Refusals that are shown whole."""
+"""Number of rejection reasons that an error shows in full."""
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why something was not made."""
+    """The reason why a worker compiled nothing, with the author's line where it is known."""
 
     message: str
     file: str = ""
@@ -26,7 +26,7 @@ class Rejection:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Rejection:
-        """As a worker writes it."""
+        """Parse a rejection from a worker's JSON."""
         return cls(**{**data, "excerpt": tuple(data["excerpt"])})
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Rejection:
 def rejection_error(
     kernel: str, refused: Sequence[tuple[KernelUnit, Rejection]], units: int
 ) -> BuildError:
-    """One error for all units that could not be compiled; each reason once."""
+    """One error for all rejected units, which names each reason once."""
     reasons: dict[Rejection, list[KernelUnit]] = {}
     for unit, refusal in refused:
         reasons.setdefault(refusal, []).append(unit)
@@ -54,7 +54,7 @@ def rejection_error(
 
 
 def unit_label(unit: KernelUnit) -> str:
-    """A unit in a few words."""
+    """Short description of a unit for messages: function, target, dtypes, constants."""
     constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
     dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
     parts = [unit.functions[0], str(unit.target), *dtypes, *constants]
@@ -63,45 +63,45 @@ def unit_label(unit: KernelUnit) -> str:
 
 NoteCallback = Callable[[str], None]
 PRUNED = "the kernel's `early_config_prune` drops it for these constants"
-"""Why a candidate of the kernel's own has no image."""
+"""Reason of a unit that the author's pruning function drops."""
 
 
 @dataclass(frozen=True)
 class UnitOutcome:
-    """A unit that was compiled."""
+    """The result of compiling a unit."""
 
     unit: KernelUnit
     compiled: UnitImage | None
-    """None when the image fits no device of its target."""
+    """None when there is no image."""
     reason: str = ""
-    """Why it does not."""
+    """Reason why there is no image."""
 
 
 CallKind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
 def call_kind(unit: KernelUnit) -> CallKind:
-    """Which calls a unit is for: the dtypes of the tensors that are there, and the others."""
+    """The calls that a unit is for: dtypes of the given tensors, and names of the others."""
     return tuple(pair for pair in unit.dtypes if pair[0] not in unit.absent), unit.absent
 
 
 def compiled_images(
     kernel: str, outcomes: Sequence[UnitOutcome], note: NoteCallback
 ) -> tuple[UnitImage, ...]:
-    """The images that there are; `note` gets the others.
+    """Return the images; `note` gets a sentence for each unit without one.
 
     Raises:
-        BuildError: a launch has none for one of its targets and sets of dtypes.
+        BuildError: a launch has no image for one of its targets and sets of dtypes.
     """
     images = [outcome.compiled for outcome in outcomes if outcome.compiled is not None]
     served = {_launch_of(image.unit) for image in images}
-    lost = [outcome for outcome in outcomes if outcome.compiled is None]
-    for outcome in lost:
+    without_image = [outcome for outcome in outcomes if outcome.compiled is None]
+    for outcome in without_image:
         if _launch_of(outcome.unit) not in served:
             what = f"kernel.{kernel}: no image of {unit_label(outcome.unit)} fits: {outcome.reason}"
             hint = "add a smaller candidate, or leave the arch out with `archs`"
             raise BuildError(what, hint=hint)
-    for outcome in lost:
+    for outcome in without_image:
         note(f"kernel.{kernel}: {unit_label(outcome.unit)}: left out, {outcome.reason}")
     return tuple(images)
 

@@ -1,4 +1,4 @@
-"""Generates `_aot.py`: fake kernels for Torch, functions for TVM-FFI; it needs no kbuild."""
+"""Generates `_aot.py`: fake kernels for Torch, functions for TVM-FFI. It does not import kbuild."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kbuild.system.files import FileSet
 
 TORCH_MODULE = "_aot_torch.py"
 _DTYPE = "'{}'"
-"""A dtype is passed by its name where there need not be a Torch."""
+"""Format of a dtype's name in code that must run without Torch."""
 _FUNCTIONS_HEAD = '''\
 """Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
 
@@ -77,14 +77,14 @@ _control("_kbuild_preload() -> ()", _preload)
 
 
 def functions_source(ops: Sequence[OpSpec]) -> str:
-    """`_aot.py`: gives `ops` of `_ops.py` a function for each op, with its names and defaults."""
+    """`_aot.py` for TVM-FFI: a function per op with the op's names and defaults, added to `ops`."""
     return "\n\n".join((_FUNCTIONS_HEAD, *map(_function, ops), _FUNCTIONS_TAIL))
 
 
 def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
-    """`_aot_torch.py`: the ops as operators of Torch, and what prepares and steers them.
+    """`_aot_torch.py`: the ops as operators of Torch, and the operators that preload images.
 
-    With `control` also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
+    With `control` also `_kbuild_choose(int launch, int candidate)`, which launchers then define.
     """
     head = _TORCH_HEAD
     if control:
@@ -93,7 +93,7 @@ def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
 
 
 def _function(op: OpSpec) -> str:
-    """The function of one op: Torch's own tensors take the short way."""
+    """Source of an op's function; plain Torch tensors go straight to the launcher."""
     names = _names(op)
     kept = f"_run_{op.name} = _module.{op.name}\n"
     signature = (parameters(op, _DTYPE), *(f"{name}=None" for name in op.results))
@@ -104,6 +104,7 @@ def _function(op: OpSpec) -> str:
         *_condition(op),
         "        try:",
         *(f"            {line}" for line in _torch_path(op)),
+        # A meta tensor has the plain type but no data: the launcher fails, the operator works.
         "        except RuntimeError:",
         f"            if not _on_meta({', '.join(op.inputs)}):",
         "                raise",
@@ -118,7 +119,7 @@ def _function(op: OpSpec) -> str:
 
 
 def _torch_path(op: OpSpec) -> list[str]:
-    """What is done with Torch's own tensors, for which the runtime makes results."""
+    """Statements for plain Torch tensors, whose results the runtime allocates."""
     names = _names(op)
     if not op.results:
         return [f"return _run_{op.name}({names})"]
@@ -132,7 +133,7 @@ def _torch_path(op: OpSpec) -> list[str]:
 
 
 def _other_arrays_path(op: OpSpec) -> list[str]:
-    """Torch's other tensors are the operator's; other libraries have results made for them."""
+    """Statements for other arrays: call Torch's operator, or allocate results for a library."""
     lines = [
         f"if _of_torch({', '.join(op.inputs)}):",
         f"    return _operators.{op.name}({_as_given(op)})",
@@ -145,14 +146,15 @@ def _other_arrays_path(op: OpSpec) -> list[str]:
 
 
 def _missing_condition(op: OpSpec) -> str:
-    """Some of them alone are refused by the launcher, which then finds None for the others."""
+    """Condition that no result was passed; the launcher rejects a call that passes only some."""
     return " and ".join(f"{name} is None" for name in op.results)
 
 
 def _condition(op: OpSpec) -> list[str]:
-    """Whether all are Torch's own tensors, with data, and nobody wants to know what is computed."""
+    """The `if` that is true for plain Torch tensors with data, outside of tracing and autograd."""
     maybe = (*op.optional, *op.results)
     kinds = {name: "_optional" if name in maybe else "_tensors" for name in (*op.inputs, *maybe)}
+    # The exact type: subclasses, such as fake tensors, have to be passed to the operator.
     first, *others = (f"_type({name}) in {kind}" for name, kind in kinds.items())
     grads = " or ".join(
         f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
@@ -173,17 +175,17 @@ def _as_given(op: OpSpec) -> str:
 
 
 def _arguments(op: OpSpec) -> str:
-    """What JAX has to know of each argument: its name, whether it is an array, its default.
+    """Table of the arguments for JAX: name, True for an array, and default.
 
-    A list of arrays is neither: whether it is one is None.
+    For a list of arrays, None stands in place of True or False.
     """
-    parts = (
+    entries = (
         f'    ("{argument.name}", '
         f"{None if argument.type.is_tensor_list else argument.type.is_tensor}, "
         f"{'...' if argument.default is None else default_value_source(argument.default, _DTYPE)}),"
         for argument in op.schema.arguments
     )
-    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
+    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *entries, ")"]
     return "\n".join(lines) + "\n"
 
 
@@ -201,10 +203,10 @@ def _documented(op: OpSpec) -> str:
 
 
 PYTHON_FOLDER = "aot/python"
-"""Of the generated project: what goes into the package, beside the launchers."""
+"""Folder of the generated project with the files that go into the package beside the launchers."""
 AOT_MODULE = "_aot.py"
 SOURCES_FOLDER = "_aot_sources"
-"""Folder of the authors' sources, in the package."""
+"""Folder of the package with the authors' sources."""
 JIT_HEAD = '''
 _folder = pathlib.Path(__file__).parent / "_aot_sources"
 
@@ -260,16 +262,18 @@ _REGISTER = "_fake({name!r})"
 
 
 def source_module(path: str) -> str:
-    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
+    """The name under which a source is imported: `torch-ext/my/ops.py` is `my.ops`."""
     parts = list(PurePosixPath(path).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
+        # Folders such as `torch-ext` cannot be part of a module's name; the path below the last of
+        # them is.
         parts.pop()
-    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
-    return ".".join(parts[odd[-1] + 1 :] if odd else parts)
+    invalid = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    return ".".join(parts[invalid[-1] + 1 :] if invalid else parts)
 
 
 def source_file(path: str) -> str:
-    """Where a source lies below `SOURCES_FOLDER`."""
+    """Path of a source below `SOURCES_FOLDER`."""
     name = source_module(path).replace(".", "/")
     return f"{name}/__init__.py" if path.endswith("/__init__.py") else f"{name}.py"
 
@@ -282,9 +286,9 @@ def package_files(
     control: bool = False,
     modules: Sequence[str] = (),
 ) -> FileSet:
-    """What goes into the package for the ops of a variant, each with its joined launches.
+    """Generate the package's files for the ops of a variant, each with its bound launches.
 
-    Sources are shipped for ops that fall back on their DSL. With `control`, candidates can be
+    Sources are included for ops that fall back on their DSL. With `control`, candidates can be
     chosen at run time; `modules` of the package are imported with the ops.
     """
     if framework == "tvm-ffi":
@@ -292,17 +296,17 @@ def package_files(
         functions, operators = functions_source(specs), operators_source(specs, control=control)
         texts = {AOT_MODULE: functions, TORCH_MODULE: operators}
         return FileSet({f"{PYTHON_FOLDER}/{name}": text for name, text in texts.items()})
-    fallen = [(op, launches) for op, launches in ops if op.fallback == "jit"]
-    imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if fallen)
+    with_fallback = [(op, launches) for op, launches in ops if op.fallback == "jit"]
+    imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if with_fallback)
     parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
-    parts += [JIT_HEAD.strip() + "\n"] if fallen else []
+    parts += [JIT_HEAD.strip() + "\n"] if with_fallback else []
     for op, _ in ops:
         parts.append(fake_source(op, _REGISTER))
         parts += [projection_fake_source(op, one, _REGISTER) for one in op.projections]
-    parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
+    parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in with_fallback]
     parts += [f"from . import {name}  # noqa: E402, F401 - registers ops\n" for name in modules]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
     folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
-    for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
+    for path in dict.fromkeys(path for op, _ in with_fallback for path in op.sources):
         files.add(f"{folder}/{source_file(path)}", (root / path).read_bytes())
     return files

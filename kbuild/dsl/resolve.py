@@ -1,4 +1,4 @@
-"""Resolves launches: joins them with kernel functions, and follows the keys and hooks of these."""
+"""Resolves launches: binds them to kernel functions, and applies the functions' keys and hooks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 _SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
-"""How to do without hooks."""
+"""Hint for sections whose hooks cannot be used."""
 
 
 def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
-    """The op with the values that hooks give to tensors, before launches and while tuning.
+    """Return the op with the fill values that hooks set, for all calls or for tuning only.
 
-    With `hooks = "tuning"`, what the author resets for measuring is new in every call of the op,
-    if it is no argument.
+    With `hooks = "tuning"`, resets apply to arguments only and while tuning only: results and
+    temporaries are new in every call.
     """
     if op.hooks == "none":
         return op
@@ -46,7 +46,7 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
         if not launch.function.facts.get("hooks"):
             continue
         place = IssueCollector((*launch.launch.path, "configs"), issues.issues)
-        # Whether all hooks are known; an error where they matter, else a warning.
+        # Hooks of candidates matter only where the section takes the candidates from the source.
         problems = _hook_text(launch)["problems"]
         for problem in problems:
             message = f"hooks of `{launch.function.name}` cannot be followed: {problem}"
@@ -58,17 +58,18 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
             continue
         _validate_blocks(launch, place)
         fills = _HookFills(op, launches[:index], launch, place)
-        own = dict(op.fills)
+        fill_by_tensor = dict(op.fills)
         for tensor, value in fills.before_launches():
-            if tensor not in own:
-                own[tensor] = value
-            elif own[tensor] != value:
+            if tensor not in fill_by_tensor:
+                fill_by_tensor[tensor] = value
+            elif fill_by_tensor[tensor] != value:
                 what = f"hooks of `{launch.function.name}` fill `{tensor}` with {value}"
                 place.error(
-                    f"{what}, but the op fills it with {own[tensor]}", "use the same value in both"
+                    f"{what}, but the op fills it with {fill_by_tensor[tensor]}",
+                    "use the same value in both",
                 )
         resets |= fills.resets
-        op = replace(op, fills=tuple(own.items()))
+        op = replace(op, fills=tuple(fill_by_tensor.items()))
     return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
 
 
@@ -78,7 +79,7 @@ def _hook_text(launch: ResolvedLaunch) -> Mapping[str, Any]:
 
 
 def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
-    """The launch's candidates, each with what its hook does; None for one of the section's own."""
+    """Yield the launch's candidates with the hook of each; None for candidates of the section."""
     kind = any(source.kind == "descriptor" for _, source in launch.bound.arguments)
     for candidate in launch.launch.candidates:
         at = find_candidate(launch.function.candidates, candidate.constants, candidate.options)
@@ -86,7 +87,7 @@ def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, A
 
 
 def _validate_blocks(launch: ResolvedLaunch, place: IssueCollector) -> None:
-    """A descriptor's block in the section has to be the one that a hook sets."""
+    """Report a descriptor whose block in the section differs from the one that a hook sets."""
     sources = dict(launch.bound.arguments)
     fixed = tuple((c.name, c.value) for c in launch.launch.constants if c.value is not None)
     for candidate, record in _records(launch):
@@ -115,7 +116,7 @@ def _block(source: ArgumentSource | None, constants: Mapping[str, Any]) -> tuple
 
 
 class _HookFills:
-    """What the hooks of one launch give a value."""
+    """The fill values that the hooks of one launch set."""
 
     def __init__(
         self,
@@ -128,11 +129,11 @@ class _HookFills:
         self._in_calls = op.hooks == "calls"
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
-        """Arguments that have a value while candidates are measured."""
+        """Fill values of arguments, which apply only while candidates are measured."""
         self._odd: list[str] = []
 
     def before_launches(self) -> Iterator[tuple[str, FillValue]]:
-        """Tensor -> value; errors for those that no op can give one."""
+        """Yield tensors with their fill values; report those that an op cannot fill."""
         for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
             if tensor in self._own and self._in_calls:
                 yield from self._judged(tensor, {value})
@@ -147,7 +148,7 @@ class _HookFills:
             yield from self._judged(tensor, set(values))
 
     def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
-        """For candidates that the kernel does not have: what all of its own agree on."""
+        """Yield the fills of each candidate; unknown ones get what all of the kernel's agree on."""
         every = [config[0]["fills"] for config in _hook_text(self._launch)["configs"]]
         shared = every[0] if every and all(fills == every[0] for fills in every) else None
         if any(every) and shared is None and None in records:
@@ -175,7 +176,7 @@ class _HookFills:
     def _judged(
         self, tensor: str, values: set[FillValue | None]
     ) -> Iterator[tuple[str, FillValue]]:
-        """The value of a tensor, where the op can give it one."""
+        """Yield a tensor and its fill value, or report why the op cannot fill it."""
         name, texts = self._launch.function.name, sorted(map(str, values - {None}))
         (first, *others) = [value for value in values if value is not None]
         argument = self._op.schema.argument(tensor)
@@ -204,29 +205,29 @@ class _HookFills:
 
 
 _AXIS = ".shape."
-"""Between a tensor and an axis, in the key of a kernel that is tuned for its dimensions."""
+"""Separates tensor and axis in the key of a kernel that is tuned for its dimensions."""
 
 
 @dataclass(frozen=True)
 class ResolvedLaunch:
-    """A launch with the function that it names."""
+    """A launch, bound to the kernel function that it names."""
 
     launch: Launch
-    """With its real candidates, also where these are the kernel's own."""
+    """The launch with its candidates, which may be the kernel function's own."""
     bound: BoundLaunch
     function: KernelFunction
 
 
 @dataclass(frozen=True)
 class ResolvedKernel:
-    """One kernel of a plan, with everything that its sources say."""
+    """One kernel of a plan, completed from its sources."""
 
     kernel: AotKernel
     ops: tuple[OpSpec, ...]
     launches: Mapping[tuple[str, int], ResolvedLaunch]
-    """By op and index."""
+    """Launches by op name and index."""
     notes: tuple[str, ...]
-    """What of the sources' own words was not followed, one sentence each."""
+    """Sentences about parts of the sources that were not followed."""
 
     def of(self, op: OpSpec) -> list[ResolvedLaunch]:
         """The launches of an op."""
@@ -236,7 +237,7 @@ class ResolvedKernel:
 def resolve_kernel(
     kernel: AotKernel, root: Path, compiler: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
-    """Describe the sources and join; what is wrong is added to `issues`."""
+    """Read the sources' functions and bind the launches; problems are added to `issues`."""
     issues += kernel.section.issues
     functions = compiler.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
@@ -251,12 +252,14 @@ def resolve_kernel(
                 launches[op.name, index] = resolved
     notes: list[str] = []
     for at, op in enumerate(ops):
-        own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
-        # Notes about candidates say nothing where the section lists its own.
-        noted = (r for r in own if r.launch.autotune or not r.function.candidates)
+        op_launches = [
+            launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches
+        ]
+        # Notes about the source's candidates do not matter if the section lists its own.
+        noted = (r for r in op_launches if r.launch.autotune or not r.function.candidates)
         notes += [note for resolved in noted for note in resolved.function.notes]
-        keyed, own_notes = with_autotune_key(op, own)
-        ops[at] = apply_hooks(keyed, own, place)
+        keyed, own_notes = with_autotune_key(op, op_launches)
+        ops[at] = apply_hooks(keyed, op_launches, place)
         notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
@@ -268,19 +271,19 @@ def _resolve_launch(
 ) -> ResolvedLaunch | None:
     place = IssueCollector(launch.path, outer.issues)
     function = next((functions[name] for name in launch.functions if name in functions), None)
-    whole: Launch | None = launch
+    with_own_candidates: Launch | None = launch
     if function is not None:
         why = "; ".join(function.notes)
-        whole = with_candidates(op, launch, function.candidates, place, why)
-    if whole is None:
+        with_own_candidates = with_candidates(op, launch, function.candidates, place, why)
+    if with_own_candidates is None:
         return None
     known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
-    bound = bind(op, whole, known, place)
-    return ResolvedLaunch(whole, bound, function) if bound and function else None
+    bound = bind(op, with_own_candidates, known, place)
+    return ResolvedLaunch(with_own_candidates, bound, function) if bound and function else None
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
-    """The op with the key of `@triton.autotune` where it has none, and what is left out of that."""
+    """Return the op with the key of `@triton.autotune`, unless it has one, and notes about it."""
     tuned = [launch for launch in launches if launch.launch.autotune]
     if op.key or not tuned:
         return op, []
@@ -292,7 +295,7 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
                 continue
             expression = _expression_of_argument(op, launch, name)
             if expression is None and _AXIS in name:
-                continue  # a number, or what has no name
+                continue  # a constant size, or a dimension without a name
             if expression is None:
                 message = f"has `{name}` in its key, which is not an integer of the call: left out"
                 notes.append(f"`{launch.function.name}` {message}")
@@ -302,7 +305,7 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
 
 
 def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
-    """What `x.shape.0` is called in the op; of a tensor of any shape, how many elements it has."""
+    """The op's expression for `x.shape.0`; the number of elements for a tensor of any shape."""
     argument, _, axis = text.partition(_AXIS)
     source = dict(bound.arguments).get(argument)
     if not axis or source is None or source.name not in op.inputs:
@@ -316,15 +319,17 @@ def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
 
 
 def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
-    """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
+    """True for a constant that calls do not decide, except by dtypes, which tables separate."""
     if name not in launch.bound.constants:
         return False
-    own = next((constant for constant in launch.launch.constants if constant.name == name), None)
-    return name not in launch.function.computed if own is None else own.expression is None
+    declared = next(
+        (constant for constant in launch.launch.constants if constant.name == name), None
+    )
+    return name not in launch.function.computed if declared is None else declared.expression is None
 
 
 def _expression_of_argument(op: OpSpec, launch: ResolvedLaunch, argument: str) -> Expression | None:
-    """What a kernel's argument is in terms of the call, before anything is allocated."""
+    """A kernel argument as an expression over the call's arguments; None if it has none."""
     constants = {constant.name: constant.expression for constant in launch.launch.constants}
     source = dict(launch.bound.arguments).get(argument)
     if source is None and argument not in constants:

@@ -1,4 +1,4 @@
-"""Sends units to workers: waits for memory, retries, logs."""
+"""Sends units to workers: reserves memory, repeats requests after a crash, logs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kbuild.system.unit_settings import append_record
 
 @dataclass
 class CompileRecord:
-    """One compilation that is under way."""
+    """One compilation that is under way, for the log."""
 
     is_made: bool = True
-    """False when the worker was told that the kernel is there already."""
+    """False when the worker was told that the kernel is compiled already."""
     is_refused: bool = True
-    """Until it is done."""
+    """True until the compilation succeeds."""
 
 
 @dataclass(frozen=True)
 class CompileLog:
-    """One run's."""
+    """Writes the compilations of one run to its log."""
 
     log: str
     """Path of the log; see `kbuild.build.unit_log`."""
@@ -44,19 +44,19 @@ class CompileLog:
     def turn(
         self, unit: KernelUnit, variant: str, worker: WorkerProcess
     ) -> Iterator[CompileRecord]:
-        """Meanwhile a worker compiles for a unit."""
-        turn, start, before = CompileRecord(), time.time(), worker.cpu
+        """Log the compilation that a worker performs in the block."""
+        record, start, before = CompileRecord(), time.time(), worker.cpu
         try:
-            yield turn
+            yield record
         finally:
             user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
             peak = worker.peak
-            self._write(unit, variant, start, turn, user=user, system=system, peak=peak)
+            self._write(unit, variant, start, record, user=user, system=system, peak=peak)
 
     def record(self, unit: KernelUnit, variant: str) -> None:
-        """A unit's image was there before."""
-        turn = CompileRecord(is_made=False, is_refused=False)
-        self._write(unit, variant, time.time(), turn)
+        """Log a unit whose image was cached."""
+        logged = CompileRecord(is_made=False, is_refused=False)
+        self._write(unit, variant, time.time(), logged)
 
     def _write(
         self, unit: KernelUnit, variant: str, start: float, turn: CompileRecord, **facts: float
@@ -72,7 +72,7 @@ class CompileLog:
             "image": True,
             **facts,
         }
-        with suppress(OSError):  # the report of a build is not worth the build
+        with suppress(OSError):  # a build must not fail because its log cannot be written
             append_record(self.log, record)
 
 
@@ -81,27 +81,27 @@ _ATTEMPTS = 2
 ANSWER_TIMEOUT = 600.0
 """Seconds that one unit may take."""
 _DEFAULT_WORKER_MIB = 600
-"""MiB of a worker that has compiled nothing yet; what one was seen to hold counts if it is more."""
+"""MiB to reserve for a worker before one was measured; the largest measured peak replaces it."""
 _OUTPUT_TAIL_LINES = 12
-"""Lines of a dead worker's that are shown."""
+"""Lines of a dead worker's output that are shown."""
 _UNUSED_PARAMETERS = ("profile_scratch",)
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """A request, and where it goes."""
+    """A request to a worker, and the environment and sources that it is for."""
 
     place: CompileEnvironment
     sources: SourceSnapshot
     folder: Path
-    """Where the sources are laid out for workers."""
+    """Folder below which the sources are written for workers."""
     request: Mapping[str, Any]
     variant: str = ""
-    """Whose build asks first."""
+    """Variant that is logged as the one that asked for the unit."""
 
 
 class WorkerClient:
-    """Talks to workers."""
+    """Sends requests to workers of a pool."""
 
     def __init__(self, run: Run, pool: WorkerPool, patience: float = ANSWER_TIMEOUT) -> None:
         self._run, self._pool, self._patience = run, pool, patience
@@ -110,7 +110,7 @@ class WorkerClient:
         self._lock = threading.Lock()
 
     def describe(self, asked: CompileRequest) -> Mapping[str, Any] | Rejection:
-        """What the worker says of the sources.
+        """Return the worker's description of the sources, or its rejection.
 
         Raises:
             IncompleteError: the run ended.
@@ -128,31 +128,34 @@ class WorkerClient:
     def compile(
         self, asked: CompileRequest, unit: KernelUnit, makes: ShouldCompile = lambda _: True
     ) -> CompileResult | Rejection:
-        """The unit's image, or why there is none; without code where `makes` says no.
+        """Return the unit's image or a rejection; without code where `makes` returns False.
 
         Raises:
             IncompleteError: the run ended.
         """
 
         def ask(worker: WorkerProcess) -> CompileResult | Rejection:
-            with self._log.turn(unit, asked.variant, worker) as turn:
+            with self._log.turn(unit, asked.variant, worker) as record:
 
                 def answer_kernel(kernel: str) -> bool:
-                    turn.is_made = makes(kernel)
-                    return turn.is_made
+                    record.is_made = makes(kernel)
+                    return record.is_made
 
                 answer = self._ask(worker, asked, "compile", answer_kernel)
                 if "refusal" in answer:
                     return Rejection.read(answer["refusal"])
-                turn.is_refused = False
-                code = (worker.scratch / "code").read_bytes() if turn.is_made else None
+                record.is_refused = False
+                code = (worker.scratch / "code").read_bytes() if record.is_made else None
                 return result_from_answer(answer["answer"], code, asked.place, unit)
 
         return self._attempted(asked, ask)
 
     def _attempted(
-        self, asked: CompileRequest, ask: Callable[[WorkerProcess], AnswerT | Rejection]
+        self,
+        asked: CompileRequest,
+        ask: Callable[[WorkerProcess], AnswerT | Rejection],
     ) -> AnswerT | Rejection:
+        # A crash may come from a lack of memory, so the request is repeated with a new worker.
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
             kind = asked.place.kind(asked.request)
@@ -187,7 +190,7 @@ class WorkerClient:
                 self._heaviest = max(self._heaviest, peak)
 
     def _room(self, worker: WorkerProcess) -> MemoryReservations:
-        """Wait until there is memory for the worker, beside all compilers of the run."""
+        """Wait until there is memory for the worker and all other compilers of the run."""
         budget, folder = self._run.budget, str(self._run.folder / "ledger")
         jobs = budget.jobs if self._run.server else 0
         ledger = MemoryReservations(folder, budget.memory, jobs, worker.pid)
@@ -198,7 +201,7 @@ class WorkerClient:
 def result_from_answer(
     answer: Mapping[str, Any], code: bytes | None, place: CompileEnvironment, unit: KernelUnit
 ) -> CompileResult | Rejection:
-    """What a worker compiled, unless it is of no use; no code is that of another unit."""
+    """Turn a worker's answer into a result; `code` is None when another unit compiles it."""
     facts = {name: value for name, value in answer.items() if name not in _UNUSED_PARAMETERS}
     if answer.get("pruned"):
         return CompileResult(None, b"", PRUNED)

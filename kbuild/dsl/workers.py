@@ -1,4 +1,4 @@
-"""Worker processes: one JSON request and answer at a time, kept in a pool for the next unit."""
+"""Worker processes: each answers one JSON request at a time and is reused from a pool."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typing import Any
 
 ShouldCompile = Callable[[str], bool]
 _MAX_OUTPUT = 4000
-"""Characters of its last words that are worth keeping."""
+"""Characters of a worker's stderr that are kept for messages."""
 _TAIL_LINES = 5
-"""Seconds that a worker has for them once it answers no more."""
+"""Seconds to wait for the exit of a worker that closed its output."""
 _READ_SIZE = 1 << 16
 _PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
 
 
 class WorkerDiedError(Exception):
-    """The worker gave no answer; its last words are the argument."""
+    """The worker gave no answer; `output` is the end of its stderr."""
 
     def __init__(self, how: str, output: str) -> None:
         super().__init__(how)
@@ -36,16 +36,16 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One worker.
+    """A worker process that answers requests.
 
-    It is the first of a process group of its own. The kernel ends the group when this process is
-    gone, however that happens, see `worker/__main__.py`.
+    It leads a process group of its own, which ends when this process does, because the worker
+    watches a pipe that this process holds open; see `worker/__main__.py`.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> None:
-        """Start it in a folder of its own, which exists, with no other variables than `env`.
+        """Start it in the existing folder `scratch`, with the environment variables `env` only.
 
-        The last argument is added here: the descriptor of its life line.
+        The descriptor of the pipe that the worker watches is added as the last argument.
         """
         self.scratch = scratch
         self._words = scratch / "stderr"
@@ -62,6 +62,7 @@ class WorkerProcess:
                     stderr=stream,
                     bufsize=0,
                     pass_fds=(ours,),
+                    # A process group of its own, so that `stop` also ends what the worker started.
                     start_new_session=True,
                 )
         except OSError as error:
@@ -73,17 +74,17 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Process id."""
         return self._process.pid
 
     @property
     def lives(self) -> bool:
-        """False when it has ended."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     @property
     def peak(self) -> int:
-        """MiB of physical memory that it held at most; 0 when it has ended."""
+        """Peak of physical memory in MiB; 0 when the process has ended."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
@@ -93,11 +94,12 @@ class WorkerProcess:
 
     @property
     def cpu(self) -> tuple[float, float]:
-        """Seconds of the processor that it and what it waited for took: user, system."""
+        """CPU seconds of the process and its ended children: user, system."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
             return 0.0, 0.0
+        # The name in the second field may contain spaces and parentheses.
         fields = status.rpartition(")")[2].split()
         user, system, user_of_children, system_of_children = map(int, fields[11:15])
         ticks = os.sysconf("SC_CLK_TCK")
@@ -106,46 +108,46 @@ class WorkerProcess:
     def ask(
         self, request: Mapping[str, Any], patience: float, makes: ShouldCompile = lambda _: True
     ) -> Mapping[str, Any]:
-        """The answer to one request, see `worker.protocol`.
+        """Send a request and return the answer, see `worker.protocol`.
 
-        `makes` says whether the worker is to make the kernel with that digest.
+        The worker may ask whether to compile the kernel with a digest; `makes` decides.
 
         Raises:
-            WorkerDiedError: it ended, answered something else, or took longer than `patience`
-                seconds; it is gone then.
+            WorkerDiedError: it ended, sent no valid answer, or took longer than `patience`
+                seconds, after which it is killed.
         """
         self._asked += 1
-        heard = self._words.stat().st_size
+        stderr_size = self._words.stat().st_size
         line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
         try:
             self._send(line)
-            until = time.monotonic() + patience
-            answer = self._receive(until, patience)
+            deadline = time.monotonic() + patience
+            answer = self._receive(deadline, patience)
             while "kernel" in answer:
                 line = json.dumps({"id": self._asked, "make": makes(answer["kernel"])}).encode()
                 self._send(line + b"\n")
-                answer = self._receive(until, patience)
+                answer = self._receive(deadline, patience)
         except _NoAnswerError as silence:
-            if not str(silence):  # it is about to end by itself, and says why
+            if not str(silence):  # it is ending, and may still print the reason
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(_TAIL_LINES)
             self.stop()
             how = str(silence) or self._ending()
-            raise WorkerDiedError(how, self._said(heard)) from None
+            raise WorkerDiedError(how, self._said(stderr_size)) from None
         return answer
 
     def stop(self) -> None:
-        """End it and what it started. May be called from another thread, and twice."""
+        """Kill it and the processes that it started. Safe from other threads, and to repeat."""
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         with self._stopping:
-            life, self._life = self._life, -1
-        if life >= 0:
-            os.close(life)
+            pipe, self._life = self._life, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     def close(self) -> None:
-        """End it, and let go of what leads to it. Only for the thread that asks."""
+        """Stop it and close its pipes. Only for the thread that sends the requests."""
         self.stop()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -197,12 +199,12 @@ class WorkerProcess:
 
 
 class _NoAnswerError(Exception):
-    """No answer comes; how, if it is not by ending."""
+    """No answer arrived; the text says how, and is empty when the process ended."""
 
 
 @dataclass(frozen=True)
 class WorkerKind:
-    """What makes one worker as good as another."""
+    """The command and environment of a worker; workers of one kind are interchangeable."""
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
@@ -211,15 +213,15 @@ class WorkerKind:
 StartWorker = Callable[[WorkerKind, Path], WorkerProcess]
 """Starts a worker, given a folder for its files."""
 _STOP_TIMEOUT = 20.0
-"""Seconds that `close` waits for workers to be gone."""
+"""Seconds that `close` waits for workers to end."""
 _HOME_VARIABLES = ("HOME", "TMPDIR")
 
 
 class WorkerPool:
-    """Workers of all kinds. Safe to use from several threads; closed from any of them."""
+    """Workers of all kinds. Safe to use from several threads, which includes `close`."""
 
     def __init__(self, most: int, folder: Path, start: StartWorker | None = None) -> None:
-        """Keep workers' files below `folder`, which need not exist."""
+        """Keep at most `most` workers, with their files below `folder`, which need not exist."""
         self._most, self._folder, self._start = most, folder, start or start_worker
         self._numbers = itertools.count(1)
         self._condition = threading.Condition()
@@ -230,7 +232,7 @@ class WorkerPool:
 
     @contextmanager
     def worker(self, kind: WorkerKind, *, fresh: bool = False) -> Iterator[WorkerProcess]:
-        """A worker for one thread, or a fresh one; one that dies meanwhile is not kept.
+        """Lend a worker to one thread; with `fresh` a new one. One that died is not reused.
 
         Raises:
             WorkerDiedError: it cannot be started, or the pool is closed.
@@ -244,6 +246,7 @@ class WorkerPool:
                 if keep:
                     self._idle.append((kind, worker))
                     self._forget(worker)
+            # `close` waits until no worker is busy, so it is forgotten only after it has ended.
             if not keep:
                 try:
                     _stop_worker(worker)
@@ -251,9 +254,9 @@ class WorkerPool:
                     self._forget(worker)
 
     def close(self) -> None:
-        """End all workers, busy ones too, and wait until they and their files are gone.
+        """Stop all workers, busy ones too, and wait until they and their files are gone.
 
-        Not for a thread that has a worker: it would wait for itself, if not for ever.
+        Must not be called by a thread that has borrowed a worker: it would wait for itself.
         """
         with self._condition:
             self._closed = True
@@ -261,7 +264,7 @@ class WorkerPool:
             self._idle.clear()
             self._condition.notify_all()
         for worker in busy:
-            worker.stop()  # whoever uses it closes it
+            worker.stop()  # the thread that has borrowed it closes it
         for worker in idle:
             _stop_worker(worker)
         with self._condition:
@@ -269,12 +272,12 @@ class WorkerPool:
 
     @property
     def is_closed(self) -> bool:
-        """True when nothing is started any more."""
+        """True after `close`."""
         return self._closed
 
     @property
     def count(self) -> int:
-        """Workers that there are."""
+        """Number of workers, including those that are starting."""
         with self._condition:
             return len(self._idle) + len(self._busy) + self._pending
 
@@ -287,12 +290,14 @@ class WorkerPool:
                 if worker is not None:
                     self._busy.add(worker)
                     return worker
-                room = len(self._idle) + len(self._busy) + self._pending < self._most
-                if room or self._idle:
+                has_room = len(self._idle) + len(self._busy) + self._pending < self._most
+                if has_room or self._idle:
                     break
                 self._condition.wait()
-            if not room:
+            # The pool is full of idle workers of other kinds: one of them makes room.
+            if not has_room:
                 _stop_worker(self._idle.pop(0)[1])
+            # A worker that starts outside of the lock counts as present.
             self._pending += 1
         return self._begin(kind)
 
@@ -309,12 +314,13 @@ class WorkerPool:
                     self._busy.add(worker)
                 closed = self._closed
                 self._condition.notify_all()
+        # `close` did not see this worker, because it was still starting.
         if closed:
             worker.stop()
         return worker
 
     def _of(self, kind: WorkerKind) -> WorkerProcess | None:
-        """An idle worker of that kind; those that ended meanwhile are forgotten."""
+        """Take an idle worker of that kind; remove those that have ended."""
         for pair in list(self._idle):
             if not pair[1].lives:
                 self._idle.remove(pair)
@@ -331,7 +337,7 @@ class WorkerPool:
 
 
 def start_worker(kind: WorkerKind, scratch: Path) -> WorkerProcess:
-    """Start a worker whose home is a folder of its own."""
+    """Start a worker whose `HOME` and `TMPDIR` are a folder of its own."""
     home = scratch / "home"
     home.mkdir()
     env = {**dict(kind.env), **dict.fromkeys(_HOME_VARIABLES, str(home))}

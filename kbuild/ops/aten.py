@@ -40,10 +40,10 @@ _FILLED = {
     "full_like": ("empty_like", 1, False),
     "new_full": ("new_empty", 2, False),
 }
-"""Operator -> what makes the memory, the place of the value, and whether that has a memory format
-besides."""
+"""Operator -> the operator that allocates its memory, the index of the value, and True if the
+allocating operator takes a memory format in addition."""
 _ALONE = {*_FILLED, "arange"}
-"""Operators whose numbers need no tensor beside them."""
+"""Operators whose numbers may be used without another tensor argument."""
 _WITH_CPU_SCALAR = frozenset(
     name + end
     for end in ("", "_")
@@ -54,14 +54,14 @@ _WITH_CPU_SCALAR = frozenset(
         *("fill", "where", "copysign", "xlogy"),
     )
 )
-"""Operators that take a tensor without dimensions on the host beside tensors on a GPU."""
+"""Operators that accept a host tensor without dimensions beside GPU tensors."""
 _CHOOSERS = frozenset({"condition", "mask", "index", "indices"})
-"""Arguments whose dtype has no part in that of the result."""
+"""Arguments whose dtype has no effect on that of the result."""
 
 
 @lru_cache(maxsize=1)
 def operators() -> Mapping[str, str]:
-    """Operator with its overload -> schema."""
+    """Schemas by operator and overload."""
     text = files("kbuild.ops").joinpath("aten_schemas.txt").read_text("utf-8")
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     return {line.partition("(")[0]: line for line in lines}
@@ -70,14 +70,14 @@ def operators() -> Mapping[str, str]:
 def read_aten_calls(
     op: OpSection, schema: Schema, allocated: Sequence[str], scope: OpScope, place: IssueCollector
 ) -> tuple[AtenCall, ...]:
-    """The ATen calls of an op in order; errors at `place`, the op.
+    """Return the ATen calls of an op in order; errors are added to `place`, the op.
 
     Args:
         op: the op's table.
-        schema: the op's.
-        allocated: results and temporaries that are no views.
-        scope: of the op.
-        place: where it is written.
+        schema: schema of the op.
+        allocated: results and temporaries that are not views.
+        scope: names of the op.
+        place: place of the op.
     """
     calls: list[AtenCall] = []
     launches = 0
@@ -97,7 +97,7 @@ def read_aten_calls(
 
 
 def _validate_order(calls: Sequence[AtenCall], scope: OpScope, place: IssueCollector) -> None:
-    """What an ATen call reads is an argument, allocated, or produced before."""
+    """Report an ATen call that reads a tensor before another call produces it."""
     produced = {name: call for call in reversed(calls) for name in call.produced}
     for at, call in enumerate(calls):
         for name in sorted(call.tensors()):
@@ -120,7 +120,7 @@ class _AtenReader:
     place: IssueCollector
 
     def read(self, before: int) -> AtenCall | None:
-        """The call; None after an error."""
+        """Return the call; None after an error."""
         text, errors = operators().get(self.operator.removeprefix("aten::")), self.place.errors
         if text is None:
             self.place.at("aten").error(*_unknown(self.operator))
@@ -148,7 +148,7 @@ class _AtenReader:
         return AtenCall(name, boxed, results, aliases, when, before, self.place.path)
 
     def values(self, schema: Schema) -> list[AtenValue] | None:
-        """A value for each argument of the schema."""
+        """Return a value for each argument of the schema; None after an error."""
         written, place = self.section.arguments, self.place.at("arguments")
         if len(written) > len(schema.arguments):
             place.error(f"has {len(written)} values; the schema is `{schema}`")
@@ -172,9 +172,10 @@ class _AtenReader:
         return self._completed(schema, values)
 
     def _completed(self, schema: Schema, values: list[AtenValue]) -> list[AtenValue]:
-        """With the tensor whose dtype numbers follow, and the device where new memory is."""
+        """Add the tensor that a number takes its dtype from, and the device of new memory."""
         pairs = list(zip(schema.arguments, values, strict=True))
         tensors = [v.name for a, v in pairs for v in v.flat() if v.kind == "tensor"]
+        # A condition or an index does not take part in type promotion.
         followed = [v.name for a, v in pairs if v.kind == "tensor" and a.name not in _CHOOSERS]
         if schema.name in _FILLED:
             followed = []
@@ -354,7 +355,7 @@ def _float_word(word: str | float) -> float | None:
 
 
 def as_float(source: ArgumentSource) -> ArgumentSource:
-    """The number as a float."""
+    """Return the number as a float."""
     if source.kind == "float" or source.expression is None:
         return source
     constant = source.expression.constant
@@ -365,7 +366,7 @@ def as_float(source: ArgumentSource) -> ArgumentSource:
 
 
 def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
-    """A default of a schema."""
+    """Value of a schema's default."""
     optional = type_.is_optional
     if value is None:
         return AtenValue("none")
@@ -373,7 +374,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         item = Type(type_.name)
         return AtenValue("list", items=tuple(_default(v, item) for v in value), optional=optional)
     if type_.name == "ScalarType":
-        return AtenValue("dtype", text="int64", optional=optional)  # the only one is `long`
+        return AtenValue("dtype", text="int64", optional=optional)  # only `long` occurs
     if type_.name in _WORDS:
         layout = type_.name == "Layout"
         return AtenValue(
@@ -387,7 +388,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         number = ArgumentSource("int", expression=parse(value))
     elif isinstance(value, float):
         number = ArgumentSource("float", literal=value)
-    else:  # a reduction by its name, `Mean`
+    else:  # `Mean`, the only default of a reduction, which is 1
         number = ArgumentSource("int", expression=parse(1))
     if type_.name == "Scalar":
         return AtenValue("scalar", number=number, optional=optional)
@@ -410,13 +411,15 @@ def _aliases(schema: Schema, values: Sequence[AtenValue]) -> tuple[str, ...]:
 def _dispatcher_calls(  # noqa: C901, PLR0911
     schema: Schema, values: Sequence[AtenValue]
 ) -> tuple[DispatcherCall, ...] | None:
-    """What runs for an operator; None when the stable ABI cannot call it."""
+    """Calls that the stable ABI can make for an operator; None if there are none."""
     returned = tuple(result.type.is_list for result in schema.returns)
     operator = f"{schema.name}.{schema.overload}" if schema.overload else schema.name
     base, in_place = schema.name.removesuffix("_"), schema.name.endswith("_")
     previous = AtenValue("previous")
+    # Without a `Scalar`, the operator itself can be called.
     if not any(argument.type.name == "Scalar" for argument in schema.arguments):
         return (DispatcherCall(operator, tuple(values), returned),)
+    # The stable ABI has a function for additions, which takes the factor as a number.
     if base in _ADDED and schema.overload in ("Tensor", "Scalar"):
         first, second, alpha = values
         function = _ADDED[base]
@@ -429,6 +432,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         if not in_place:
             return (call,)
         return call, _copied(values[0])
+    # Allocate, then fill: `fill_.Tensor` takes the value as a tensor.
     if schema.name in _FILLED and not schema.overload:
         empty, at, formatted = _FILLED[schema.name]
         others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
@@ -438,6 +442,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
             others[1] = AtenValue("dtype", text=dtype, optional=True)
         fill = DispatcherCall("fill_.Tensor", (previous, values[at]))
         return DispatcherCall(empty, tuple(others)), fill
+    # A clamp is a maximum and a minimum, each of which takes a tensor as its limit.
     if base == "clamp" and not schema.overload:
         limits = (("maximum", values[1]), ("minimum", values[2]))
         given = [(name, v) for name, v in limits if v.kind != "none"]
@@ -451,11 +456,13 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         name = "maximum" if base == "clamp_min" else "minimum"
         clamped = (DispatcherCall(name, (values[0], values[1])),)
         return (*clamped, _copied(values[0])) if in_place else clamped
+    # `linear` adds its bias to a product with the transposed weight.
     if schema.name == "addmm" and [v.number for v in values[3:]] == [_one(), _one()]:
         transposed = DispatcherCall("t", (values[2],))
         return transposed, DispatcherCall("linear", (values[1], previous, values[0]))
     if schema.name == "arange":
         return _indices(schema, values)
+    # `pad` takes the value as a float.
     if schema.name == "constant_pad_nd":
         number = values[2].number or ArgumentSource("none")
         value = AtenValue("number", number=as_float(number))
@@ -466,7 +473,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
 
 
 def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCall, ...] | None:
-    """The integers from zero on, as the first row of an operator that takes integers."""
+    """The integers from zero on: the first row of `tril_indices`, which takes integers."""
     limits = {a.name: v.number for a, v in zip(schema.arguments, values, strict=True) if v.number}
     zero = ArgumentSource("int", expression=parse(0))
     is_plain = limits.get("start", zero) == zero and limits.get("step", _one()) == _one()
@@ -481,13 +488,13 @@ def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCal
 
 
 def _copied(target: AtenValue) -> DispatcherCall:
-    """The result of the call before, written to a tensor."""
+    """Call that copies the result of the previous call to a tensor."""
     blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
     return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
 
 
 def _boxed(call: DispatcherCall) -> DispatcherCall:
-    """The call with each value boxed where the schema of what runs says `?`."""
+    """Return the call, with values boxed where the schema of its operator has `?`."""
     text = operators().get(call.operator)
     if text is None:
         return call
@@ -501,7 +508,7 @@ def _one() -> ArgumentSource:
 
 
 def _with_tensors(schema: Schema) -> str:
-    """The overload that takes tensors where this one takes scalars; empty without one."""
+    """Name of the overload with tensors in place of scalars; empty if there is none."""
     wanted = [_tensors(argument.type) for argument in schema.arguments]
     for name, text in operators().items():
         if name.partition(".")[0] == schema.name:

@@ -1,6 +1,6 @@
-"""Binds a launch to the kernel function's parameters: by section, by name, by stride, by part.
+"""Binds a launch to the kernel function's parameters: by the section, by name, by stride.
 
-Only the worker knows the parameters, so this happens at build.
+Only the worker knows the parameters, so binding happens at build.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from kbuild.ops.schema.model import SchemaArgument
 from kbuild.project.config.issue import listed, one_of
 
 _NAN, _TF32 = "nan", "tf32"
-"""Whether a descriptor is padded with NaN, and whether it rounds to TF32; kbuild's never do."""
+"""Fields of a descriptor: True if it is padded with NaN, and if it rounds to TF32 (never in
+kbuild)."""
 
 
 def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, ArgumentSource]]:
-    """The argument itself, or the items of a tuple with their names."""
+    """Yield the argument itself, or the items of a tuple with their names."""
     if source.kind == "tuple":
         yield from ((f"{name}.{index}", item) for index, item in enumerate(source.items))
     else:
@@ -30,7 +31,7 @@ def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, A
 
 
 def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSource | None:
-    """Where a parameter of the device function comes from; None when it is no part of `name`."""
+    """Source of a parameter of the device function; None if it is not a part of `name`."""
     if parameter == name:
         return source
     if not parameter.startswith(f"{name}."):
@@ -45,7 +46,7 @@ def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSo
 
 
 def _dimension(tensor: str, field: str) -> ArgumentSource | None:
-    """`shape.0`, `stride.1`, `numel`."""
+    """Source of `shape.0`, `stride.1` or `numel` of a tensor; None for other fields."""
     if field == "numel":
         return ArgumentSource("int", expression=parse(f"numel({tensor})"))
     word, _, axis = field.partition(".")
@@ -64,13 +65,13 @@ def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
 
 
 def tensors_asked(expressions: Iterable[Expression]) -> set[str]:
-    """The tensors that expressions ask about, but for their dtypes."""
+    """Tensors that expressions ask about, except for their dtypes."""
     leaves = (leaf for expression in expressions for leaf in expression.leaves())
     return {leaf.tensor for leaf in leaves if isinstance(leaf, Query)}
 
 
 def tensors_used(launch: Launch, bound: BoundLaunch) -> set[str]:
-    """The tensors that a launch passes, or asks about once it is made."""
+    """Tensors that a launch passes, or that its expressions ask about."""
     sources = [source for _, source in bound.flat()]
     used = {source.name for source in sources if source.kind in ("tensor", "descriptor")}
     expressions = [expression for source in sources for expression in source.integers()]
@@ -83,9 +84,9 @@ _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stri
 
 
 def stride_by_name(op: OpSpec, called: Mapping[str, str], parameter: str) -> Query | None:
-    """`stride(a, 0)` for `stride_am` when `a` is `["M", "K"]`; None unless one reading fits.
+    """Return `stride(a, 0)` for `stride_am` if `a` is `["M", "K"]`; None if it is ambiguous.
 
-    `called` are the tensors by what the kernel calls them.
+    `called` are the op's tensors by their names in the kernel.
     """
     readings = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
     if len(readings) != 1:
@@ -95,7 +96,7 @@ def stride_by_name(op: OpSpec, called: Mapping[str, str], parameter: str) -> Que
 
 
 def _texts(parameter: str) -> Iterator[str]:
-    """Tensor and dimension together: `am`, `out_1`."""
+    """Yield the parts of the name without `stride`, such as `am`, `out_1`."""
     for form in _FORMS:
         if match := form.fullmatch(parameter):
             yield "_".join(part for part in match.groups() if part)
@@ -111,7 +112,7 @@ def _readings(op: OpSpec, called: Mapping[str, str], text: str) -> Iterator[tupl
 
 
 def _axis_of(word: str, rule: ShapeRule | None) -> int | None:
-    """The dimension that a word names: its number, or its name in small or capital letters."""
+    """Dimension that a word names: by number, or by its name in lower or upper case."""
     if word.isdecimal():
         rank = rule.rank if rule is not None else None
         return int(word) if rank is None or int(word) < rank else None
@@ -126,9 +127,9 @@ def _axis_of(word: str, rule: ShapeRule | None) -> int | None:
 
 
 POINTER_SUFFIX = "_ptr"
-"""`x_ptr` is the tensor `x`."""
+"""Suffix of parameters for tensors: `x_ptr` is the tensor `x`."""
 DESCRIPTOR_SUFFIX = "_desc"
-"""`x_desc` is a descriptor of the tensor `x`; its block is written in the section."""
+"""Suffix of parameters for descriptors: `x_desc` describes `x`; the section has its block."""
 
 
 @dataclass(frozen=True)
@@ -137,53 +138,53 @@ class KernelParameter:
 
     name: str
     is_constant: bool = False
-    """Known when the function is compiled: `tl.constexpr` and the like."""
+    """True if it is known when the function is compiled, such as `tl.constexpr`."""
     has_value: bool = False
-    """It needs no value: it has a default, or is a constant that the kernel computes."""
+    """True if it needs no value: it has a default, or the kernel computes the constant."""
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What an op says of a tensor."""
+    """Properties of a tensor in the op."""
 
     name: str
     dims: tuple[str, ...] | None
-    """An expression for each dimension; None when it may have any number of them."""
+    """An expression for each dimension; None if the number of dimensions is not fixed."""
     contiguous: bool
 
 
 @dataclass(frozen=True)
 class BoundLaunch:
-    """A launch whose function is known."""
+    """A launch, joined with the kernel function that it names."""
 
     function: str
     arguments: tuple[tuple[str, ArgumentSource], ...]
-    """Every parameter that is not a constant, in order."""
+    """Source of every parameter that is not a constant, in order."""
     constants: tuple[str, ...]
-    """Every parameter that is one, in order."""
+    """Names of the parameters that are constants, in order."""
     tensors: tuple[TensorFacts, ...] = ()
-    """Of the op."""
+    """Properties of all tensors of the op."""
     sizes: tuple[str, ...] = ()
-    """The op's names of dimensions, where images may assume things of them."""
+    """Names of dimensions, if images may make assumptions about them."""
     toolchain: tuple[str, ...] = ()
-    """The section's pins."""
+    """Pins of the section's `toolchain`."""
     tuned: bool = False
-    """Whether the candidates are the kernel's own."""
+    """True if the candidates are the kernel's own."""
     choices: tuple[tuple[str, Expression], ...] = ()
-    """Constants with `choices` -> what has their value in every call of an image."""
+    """Constants with `choices` -> the expression that has their value in every call of an image."""
 
     def facts(self, tensor: str) -> TensorFacts:
-        """What the op says of a tensor."""
+        """Properties of a tensor of the op."""
         return next(facts for facts in self.tensors if facts.name == tensor)
 
     def flat(self) -> tuple[tuple[str, ArgumentSource], ...]:
-        """The arguments with tuples taken apart: `shape.0`, `shape.1`."""
+        """The arguments; items of tuples are separate: `shape.0`, `shape.1`."""
         return tuple(
             part for name, source in self.arguments for part in flatten_argument(name, source)
         )
 
     def source(self, parameter: str) -> ArgumentSource:
-        """Where an argument, a part of one (`a_desc.stride.1`) or a dimension comes from.
+        """Return the source of an argument, a part of one (`a_desc.stride.1`) or a dimension.
 
         Raises:
             KeyError: the kernel has no such argument.
@@ -203,9 +204,9 @@ def bind(
     functions: Mapping[str, Sequence[KernelParameter]],
     place: IssueCollector,
 ) -> BoundLaunch | None:
-    """Join a launch with the one of `functions` that it names; None after an error at `place`.
+    """Join a launch with the function that it names; None after an error at `place`.
 
-    The launch has the kernel's own candidates where it is autotuned.
+    An autotuned launch must have the kernel's own candidates already.
     """
     function = next((name for name in launch.functions if name in functions), None)
     if function is None:
@@ -218,10 +219,14 @@ def bind(
         return None
     errors = place.errors
     parameters = functions[function]
+    # An argument in `args` wins over a constant of the same name, see `Dialect.open_constants`.
     if DIALECTS.get(op.language).open_constants:
-        given = {name for name, _ in launch.args}
+        argument_names = {name for name, _ in launch.args}
         parameters = [
-            replace(parameter, is_constant=parameter.is_constant and parameter.name not in given)
+            replace(
+                parameter,
+                is_constant=parameter.is_constant and parameter.name not in argument_names,
+            )
             for parameter in parameters
         ]
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
@@ -261,7 +266,7 @@ def bind(
 
 
 def _in_sizes(op: OpSpec, expression: Expression) -> Expression:
-    """The expression without names of `let`, and with the op's names of dimensions."""
+    """Replace names of `let` by their expressions, and sizes by the op's names of dimensions."""
     let = dict(op.let)
 
     def change(node: Node) -> Node | None:
@@ -273,7 +278,7 @@ def _in_sizes(op: OpSpec, expression: Expression) -> Expression:
 
 
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource | None:
-    """What a parameter gets by its name alone; None when that is not clear."""
+    """Source of a parameter by its name; None if the name has no meaning or several."""
     tensors = op.tensors
     called = {_called(name): name for name in tensors} | {name: name for name in tensors}
     for name in (parameter, parameter.removesuffix(POINTER_SUFFIX)):
@@ -293,7 +298,7 @@ def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource
 
 
 def _listed_tensors(op: OpSpec, argument: SchemaArgument) -> ArgumentSource | None:
-    """A list of tensors as a tuple, where kernels take one; None for other arguments."""
+    """A list of tensors as a tuple, if the DSL supports tuples; None for other arguments."""
     dialect = DIALECTS.get(op.language)
     if not argument.type.is_tensor_list or not (dialect.structured or dialect.shaped):
         return None
@@ -302,14 +307,14 @@ def _listed_tensors(op: OpSpec, argument: SchemaArgument) -> ArgumentSource | No
 
 
 def _called(tensor: str) -> str:
-    """The name of a kernel's parameter for a tensor: `xs_0` for `xs[0]`."""
+    """Name of a kernel's parameter for a tensor: `xs_0` for `xs[0]`."""
     return tensor.replace("[", "_").removesuffix("]")
 
 
 def _stride(
     op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str
 ) -> ArgumentSource | None:
-    """A stride by its name; 0 when the tensor is None."""
+    """Source of a stride by its name; 0 if the tensor is None."""
     stride = stride_by_name(op, _pointers(launch, tensors), parameter)
     if stride is None:
         return None
@@ -318,7 +323,7 @@ def _stride(
 
 
 def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
-    """What tensors are called in the kernel: their names, and `c` where `c_ptr` is one."""
+    """Tensors by their names in the kernel; `c_ptr` counts as `c`."""
     called = {_called(tensor): tensor for tensor in tensors}
     for name, source in launch.args:
         if source.kind == "tensor":
@@ -335,27 +340,27 @@ def _validate_constants(
     parameters: Sequence[KernelParameter],
     place: IssueCollector,
 ) -> None:
-    """Whether each has a value; one that is called as a launch option has the option's."""
+    """Report constants without a value; one named like a launch option takes the option's."""
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
     needed = [p.name for p in parameters if p.is_constant and not p.has_value]
-    own = {constant.name for constant in launch.constants}
+    launch_constants = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
-    known = own.union(*sets)
+    known = launch_constants.union(*sets)
     option_sets = [{name for name, _ in candidate.options} for candidate in launch.candidates]
     shared = {*DIALECTS.get(op.language).options} if option_sets else set()
     shared.intersection_update(*option_sets)
-    whole = known | {_tuple_of(name) for name in known} | shared
-    missing = [name for name in needed if name not in whole]
+    available = known | {_tuple_of(name) for name in known} | shared
+    missing = [name for name in needed if name not in available]
     if missing:
         hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
         place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
-    # A dimension that is fixed is no business of a function that takes it from its tensors.
+    # A section may fix a dimension although the function takes it from its tensors.
     sizes = {size.name for size in op.sizes} if DIALECTS.get(op.language).shaped else set()
     for name in sorted(known - set(constants)):
-        if _tuple_of(name) in constants or name in sizes & own:
+        if _tuple_of(name) in constants or name in sizes & launch_constants:
             continue
-        where = place.at("constants", name) if name in own else place.at("configs")
+        where = place.at("constants", name) if name in launch_constants else place.at("configs")
         if name in plain:
             where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
         else:
@@ -363,7 +368,7 @@ def _validate_constants(
 
 
 def _tuple_of(name: str) -> str:
-    """The constant that `shape.0` is an item of."""
+    """Name of the constant that `shape.0` is an item of."""
     outer, _, index = name.rpartition(".")
     return outer if index.isdecimal() else name
 
@@ -371,7 +376,7 @@ def _tuple_of(name: str) -> str:
 def _validate_open_names(
     op: OpSpec, launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
 ) -> None:
-    """Names that were unknown when the section was read are constants of the function."""
+    """Report unknown names in expressions: at build, all constants of the function are known."""
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
     known |= {*op.tensors}
@@ -395,7 +400,7 @@ def _validate_open_names(
 def _validate_own_values(
     launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
 ) -> None:
-    """A launcher does not know what the kernel computes itself, nor its defaults."""
+    """Report expressions over constants that only the kernel computes or defaults."""
     known = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     unknown = set(constants) - known.union(sets[0].intersection(*sets) if sets else set())

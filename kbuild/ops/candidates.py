@@ -27,14 +27,14 @@ from kbuild.project.config.issue import listed, one_of, toml_type
 
 AUTOTUNE = "autotune"
 _CANDIDATE_KEYS = ("when", "archs", "aligned")
-"""Keys of a candidate with a meaning of their own."""
+"""Keys of a candidate that are neither constants nor launch options."""
 _ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
 MAX_CANDIDATES = 4096
-"""More candidates than anybody compiles."""
+"""Maximum of candidates of a launch."""
 
 
 def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
-    """The constants that every candidate sets, in order; those that some lack are errors."""
+    """Names of the constants that candidates set, in order."""
     tables = [*_tables(keys), keys.matrix]
     names = (name for table in tables for name in table)
     known = (*_CANDIDATE_KEYS, *dialect.options)
@@ -42,7 +42,7 @@ def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
 
 
 def non_integer_names(keys: LaunchKeys) -> list[str]:
-    """Names that candidates set to something that is not an integer."""
+    """Names that candidates set to a value that is not an integer."""
     return [name for name, value in _settings(keys) if not isinstance(value, (int, NoneType))]
 
 
@@ -60,7 +60,7 @@ def _settings(keys: LaunchKeys) -> Iterator[tuple[str, Any]]:
 def read_candidates(
     keys: LaunchKeys, dialect: Dialect, scope: OpScope, place: IssueCollector
 ) -> tuple[Candidate, ...]:
-    """The candidates in order; errors at `place`, the launch."""
+    """Read the candidates in order; errors are added to `place`, the launch."""
     if keys.configs and keys.matrix:
         place.at("matrix").error("`configs` is given too", "keep one of the two")
     where = place.at("configs")
@@ -129,7 +129,7 @@ def _is_constant(table: Mapping[str, Any], name: str, place: IssueCollector) -> 
 def _check_option(
     table: Mapping[str, Any], name: str, kind: OptionKind, place: IssueCollector
 ) -> bool:
-    """Whether it is given; an option that is None is left to the compiler."""
+    """True if a valid value is given; None leaves the option to the compiler."""
     value = value_of(table.get(name, NONE))
     problem = "" if value is None else _option_problem(kind, value)
     if problem:
@@ -138,7 +138,7 @@ def _check_option(
 
 
 def _option_problem(kind: OptionKind, value: Any) -> str:
-    """What is wrong with a launch option's value; nothing when it is fine."""
+    """Problem of a launch option's value; empty if there is none."""
     if kind in ("string", "flag"):
         wanted, title = (str, "a string") if kind == "string" else (bool, "a boolean")
         return "" if isinstance(value, wanted) else f"must be {title}"
@@ -211,6 +211,7 @@ def _matrix(
                 place.at(name, index).error("must be a number, a boolean or a string")
             elif kind and plain is not None and (problem := _option_problem(kind, plain)):
                 place.at(name, index).error(problem)
+            # With their types, since True equals 1.
             elif (type(value), value) in [(type(earlier), earlier) for earlier in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
     if count > MAX_CANDIDATES:
@@ -235,7 +236,7 @@ def read_keep(
     scope: OpScope,
     place: IssueCollector,
 ) -> tuple[Expression, ...]:
-    """The conditions; errors at `place`, the key.
+    """Read the conditions; errors are added to `place`, the key.
 
     They may use the constants in `scope`, and launch options that every candidate sets.
     """
@@ -250,7 +251,7 @@ def read_keep(
 def apply_keep(
     candidates: Sequence[Candidate], keep: Sequence[Expression], place: IssueCollector
 ) -> tuple[Candidate, ...]:
-    """The candidates that can meet the conditions; what depends on the call goes into `when`."""
+    """Return the candidates that can meet the conditions; conditions on the call go into `when`."""
     if not keep or not candidates:
         return tuple(candidates)
     kept = tuple(_matching_candidates(candidates, keep, place))
@@ -262,9 +263,9 @@ def apply_keep(
 def with_candidates(
     op: OpSpec, launch: Launch, own: Sequence[Candidate], place: IssueCollector, why: str = ""
 ) -> Launch | None:
-    """An autotuned launch with those of the kernel's own candidates that `keep` leaves.
+    """Return an autotuned launch with the kernel's own candidates that `keep` allows.
 
-    None after an error at `place`. `why` says why there are none, where that is known.
+    None after an error at `place`. `why` is the reason for a lack of candidates, if known.
     """
     if not launch.autotune:
         return launch
@@ -300,7 +301,7 @@ def _matching_candidates(
                 return
             if bound.constant == 0:
                 break
-            for leaf in bound.leaves():  # what is a text or a fraction cannot be asked for
+            for leaf in bound.leaves():  # constants that are texts or floats
                 if isinstance(leaf, Name) and leaf.name in dict(pairs):
                     what = f"`{leaf.name}` is not an integer (column {leaf.column})"
                     place.at(index).error(f"`{bound}`: {what}")

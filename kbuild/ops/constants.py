@@ -25,26 +25,26 @@ from kbuild.ops.scope import NameKind, OpScope
 from kbuild.project.config.issue import one_of
 
 _NON_INTEGER_KINDS = ("str", "dtype", "float")
-"""Kinds of arguments that are no integers, and can be compared."""
+"""Kinds of arguments that are not integers but can be compared."""
 
 _CHOICES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "strings"),
     "dtype": ((str,), "dtypes"),
     "float": ((int, float), "numbers"),
 }
-"""Kind of argument -> what choices for it are, and are called; integers for all others."""
+"""Kind of argument -> types of its choices, and their name in messages; others have integers."""
 _CONSTANT_KEYS = ("value", "choices", "none", "string", "dtype")
 _HINT = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
 NONE = "None"
-"""None, wherever a constant has a value; `{ string = "None" }` is the text."""
+"""Value of a constant that is None; `{ string = "None" }` is the text."""
 
 
 def read_constants(
     table: Mapping[str, Any], scope: OpScope, place: IssueCollector
 ) -> tuple[Constant, ...]:
-    """The constants that a launch sets itself; errors at `place`, the table.
+    """Read the constants of a launch; errors are added to `place`, the table.
 
-    Each may use those of candidates, in `scope`, and those before it.
+    Each may use constants of candidates, which are in `scope`, and constants before it.
     """
     constants: list[Constant] = []
     for outer, whole in table.items():
@@ -57,7 +57,7 @@ def read_constants(
 
 
 def is_number(constant: Constant) -> bool:
-    """Whether expressions may use it."""
+    """True if expressions may use the constant."""
     if constant.expression is not None:
         return not constant.values
     return constant.is_fixed and isinstance(constant.value, int)
@@ -66,7 +66,7 @@ def is_number(constant: Constant) -> bool:
 def _items(
     name: str, value: Any, place: IssueCollector
 ) -> Iterator[tuple[str, Any, IssueCollector]]:
-    """The constant itself; of a tuple, each item as `name.0`, `name.1`."""
+    """Yield the constant; of a tuple, each item as `name.0`, `name.1`."""
     if not isinstance(value, (list, tuple)):
         yield name, value, place
         return
@@ -81,7 +81,7 @@ def _items(
 
 
 def value_of(written: Any) -> Any:
-    """What TOML says of a constant that has one value: `"None"` is None."""
+    """Value of a constant in TOML: `"None"` is None."""
     if written in (NONE, {"none": True}):
         return None
     is_text = isinstance(written, dict) and isinstance(written.get("string"), str)
@@ -89,12 +89,12 @@ def value_of(written: Any) -> Any:
 
 
 def is_value(value: Any) -> bool:
-    """What a candidate may give a constant."""
+    """True for a value that a candidate may give a constant."""
     return value is None or is_scalar(value)
 
 
 def is_scalar(value: Any) -> bool:
-    """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
+    """True for a scalar with exact equality, which excludes `nan` and `inf`."""
     return math.isfinite(value) if isinstance(value, float) else isinstance(value, (int, str))
 
 
@@ -127,7 +127,7 @@ class _ConstantReader:
         return self._chosen(value)
 
     def _chosen(self, table: Mapping[str, Any]) -> Constant | None:  # noqa: PLR0911
-        """An expression or an argument, with the values that are compiled for."""
+        """Read an expression or argument, with the values to compile for."""
         text, choices, none = table.get("value"), table.get("choices", []), table.get("none", False)
         if not isinstance(text, (str, int)) or not isinstance(choices, (list, dict)):
             self.place.error("is neither an expression with choices nor a string", _HINT)
@@ -145,8 +145,8 @@ class _ConstantReader:
         if kind in _NON_INTEGER_KINDS or none is True:
             types, what = _CHOICES.get(str(kind), ((int,), "integers"))
             wrong = (not isinstance(v, types) or not is_scalar(v) for v in choices)
-            odd = kind == "float" and any(isinstance(v, bool) for v in choices)
-            if any(wrong) or odd or len(set(map(str, choices))) < len(choices):
+            has_booleans = kind == "float" and any(isinstance(v, bool) for v in choices)
+            if any(wrong) or has_booleans or len(set(map(str, choices))) < len(choices):
                 message = f"must list different {what}"
                 hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
                 self.place.at("choices").error(message, hint)
@@ -160,7 +160,7 @@ class _ConstantReader:
         return self._expression(text, tuple(choices))
 
     def _value(self, key: str, value: Any) -> Value:
-        """What a table of choices gives for a key."""
+        """Value for a key of a table of choices."""
         value = value_of(value)
         if value is None:
             return None
@@ -174,20 +174,21 @@ class _ConstantReader:
     def _coded(
         self, text: str, cases: Mapping[str, Value], kind: NameKind | None, *, none: bool
     ) -> Constant | None:
-        """A constant whose value is looked up by the place of what a call says among `cases`."""
+        """Constant that is looked up in `cases` by the position of the call's value."""
         subject = Name(text) if kind in _NON_INTEGER_KINDS else None
-        whole = None if subject else self._subject(text, kind, none=none)
-        if subject is None and whole is None:
+        subject_node = None if subject else self._subject(text, kind, none=none)
+        if subject is None and subject_node is None:
             return None
-        tests = [self._test(key, subject or whole, kind, text) for key in cases]
+        tests = [self._test(key, subject or subject_node, kind, text) for key in cases]
         if not cases or None in tests:
             if not cases:
                 self.place.at("choices").error("lists no values", _HINT)
             return None
         root: Node = Number(-1)
+        # Built from the last case on, so that the first case is tested first.
         for at, test in reversed([*enumerate(tests)]):
             root = Conditional(test, Number(at), root)  # type: ignore[arg-type]
-        known = [self._known(test, whole) for test in tests]
+        known = [self._known(test, subject_node) for test in tests]
         values = [*cases.values()]
         if none:
             root = Conditional(Query("has", text), root, Number(len(values)))
@@ -208,7 +209,7 @@ class _ConstantReader:
     def _test(
         self, key: str, subject: Node | None, kind: NameKind | None, text: str
     ) -> Node | None:
-        """The condition that the subject is the value that a key of `choices` says."""
+        """Condition that the subject equals a key of `choices`."""
         place = self.place.at("choices")
         if kind in ("str", "dtype") and subject is not None:
             if kind == "dtype" and key not in DTYPES:
@@ -232,7 +233,7 @@ class _ConstantReader:
         return ((test, 1),) if test is not None else ()
 
     def _dtype(self, table: Mapping[str, Any]) -> Constant | None:
-        """A dtype, or that of a tensor or an argument."""
+        """Read a dtype, or the dtype of a tensor or an argument."""
         word, scope = table["dtype"], self.scope
         known = (*scope.tensors(), *(name for name, kind in scope.kinds.items() if kind == "dtype"))
         if len(table) == 1 and word in known:
@@ -262,7 +263,7 @@ class _ConstantReader:
         return None
 
     def _follows(self, expression: Expression) -> bool:
-        """Whether other constants say what its value is, by their names or what they stand for."""
+        """True if other constants determine its value."""
         scope = self.scope
         parts = {c.expression.root for c in self.before if c.expression is not None}
         parts |= {node for c in self.before for pairs in c.known for node, _ in pairs}

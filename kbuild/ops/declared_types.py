@@ -1,7 +1,7 @@
-"""Types that a kernel's source declares, compared with those of the op, before anything is fetched.
+"""Compares types that a kernel's source declares with those of the op, before any download.
 
-A DSL finds a mismatch when it compiles. What the source says in so many words is known earlier:
-`x: T.Tensor[[n], T.float32]`. A type that a parameter or a computation decides is not.
+A DSL finds a mismatch when it compiles. Types that the source spells out are known earlier, such as
+`x: T.Tensor[[n], T.float32]`. Types that depend on a parameter or a computation are not compared.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from kbuild.ops.model import ArgumentSource, Launch, OpSpec
 from kbuild.project.config.issue import Issue, KeyPath, listed
 
 _WHOLE = ("int", "uint", "bool")
-"""How names of dtypes start that hold no fractions."""
+"""Prefixes of dtypes that cannot hold fractions."""
 
 
 @dataclass(frozen=True)
 class DeclaredType:
-    """A parameter, or a tensor that is returned, whose type the source says."""
+    """A parameter, or a returned tensor, with a declared type."""
 
     name: str
     dtype: str
-    """Torch's name."""
+    """Torch's name of the dtype."""
     line: int
     is_tensor: bool
     file: str = ""
 
 
 def module_values(tree: ast.Module) -> dict[str, ast.expr]:
-    """What a module's names stand for that are assigned once: `DTYPE = T.float16`."""
+    """Values of a module's names that are assigned once, such as `DTYPE = T.float16`."""
     values: dict[str, list[ast.expr]] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     values.setdefault(target.id, []).append(node.value)
-    return {name: found[0] for name, found in values.items() if len(found) == 1}
+    return {name: assigned[0] for name, assigned in values.items() if len(assigned) == 1}
 
 
 def dtype_of(node: ast.expr | None, values: Mapping[str, ast.expr]) -> str | None:
-    """The dtype that an expression names: `T.float16`, `cutlass.Float16`, `"float16"`."""
+    """Dtype that an expression names, such as `T.float16` or `"float16"`; None for others."""
     if isinstance(node, ast.Name) and node.id in values:
         node = values[node.id]
     if isinstance(node, ast.Attribute):
@@ -57,18 +57,18 @@ def dtype_of(node: ast.expr | None, values: Mapping[str, ast.expr]) -> str | Non
 
 
 def find_function(tree: ast.Module, names: Iterable[str]) -> ast.FunctionDef | None:
-    """The first of the functions that the module defines."""
+    """The definition of the first of `names` in the module; None if there is none."""
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     return next((defined[name] for name in names if name in defined), None)
 
 
 def mismatches(op: OpSpec, launch: Launch, declared: Iterable[DeclaredType]) -> Iterator[Issue]:
-    """What the source declares and the op contradicts: one error for each pair of types.
+    """Yield an error for each pair of a declared type and a different one in the op.
 
     Args:
         op: the op.
         launch: one of its launches.
-        declared: what the launch's function says of its parameters.
+        declared: declarations in the launch's function.
     """
     given = dict(launch.args)
     wrong: dict[tuple[str, tuple[str, ...]], tuple[DeclaredType, str]] = {}
@@ -116,7 +116,7 @@ def _lost_fraction(op: OpSpec, launch: Launch, one: DeclaredType) -> Issue:
 
 
 def _source_by_name(op: OpSpec, name: str) -> ArgumentSource | None:
-    """What a parameter is bound to that has the name of something of the op."""
+    """Source that a parameter is bound to by its name alone."""
     if name in {*op.inputs, *op.results, *op.temporaries}:
         return ArgumentSource("tensor", name)
     argument = op.schema.argument(name)
@@ -125,5 +125,5 @@ def _source_by_name(op: OpSpec, name: str) -> ArgumentSource | None:
 
 
 def in_file(declared: Iterable[DeclaredType], file: str) -> tuple[DeclaredType, ...]:
-    """The same, with the file that they stand in."""
+    """Return the declarations with the file that contains them."""
     return tuple(replace(one, file=file) for one in declared)

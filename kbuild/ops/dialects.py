@@ -1,4 +1,4 @@
-"""What a DSL says of its `[kernel.*]` sections: launch options, grids, autotuning, CPU support."""
+"""Properties of a DSL that decide how its sections are read: launch options, grids, autotuning."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ if TYPE_CHECKING:
     from kbuild.ops.declared_types import DeclaredType
 
 OptionKind = Literal["number", "power of two", "flag", "string"]
-"""What values a launch option takes; a number is an integer that is not negative."""
+"""Kind of a launch option's values; a number is an integer that is not negative."""
 
 
 class Dialect:
-    """The rules by which a section is read; every `kbuild.ops.language.Language` has its own."""
+    """The rules for reading sections of a DSL; `kbuild.ops.language.Language` derives from it."""
 
     name: ClassVar[str] = ""
-    """What `language` says."""
+    """Value of `language` in a section."""
     distributions: ClassVar[tuple[str, ...]] = ()
-    """What `toolchain` has to pin: the DSL's own distribution first."""
+    """Distributions that `toolchain` must pin, the DSL's own first."""
     options: ClassVar[Mapping[str, OptionKind]] = MappingProxyType({})
     """Keys of a candidate that are launch options, not constants of the kernel."""
     decorator: ClassVar[str] = ""
-    """What makes a Python function a kernel: `@triton.jit`."""
+    """Decorator of kernels, such as `@triton.jit`."""
     only_decorated: ClassVar[bool] = False
-    """False where a function can be a kernel without it."""
+    """True if a function without the decorator cannot be a kernel."""
     needs_grid: ClassVar[bool] = True
-    """False where the kernel itself says how it is launched."""
+    """False if the kernel's source determines the grid."""
     own_candidates: ClassVar[bool] = False
-    """True when a kernel may bring its candidates: `configs = "autotune"`."""
+    """True if a kernel may define its candidates: `configs = "autotune"`."""
     on_cpu: ClassVar[bool] = False
-    """True when kernels are compiled for the host's processor, too."""
+    """True if kernels are also compiled for the host's processor."""
     structured: ClassVar[bool] = False
-    """True when kernels take tuples and tensor descriptors."""
+    """True if kernels take tuples and tensor descriptors."""
     settled: ClassVar[tuple[str, ...]] = ()
-    """Keys of a launch that the kernel says itself; it brings its candidates, too."""
+    """Keys of a launch that the kernel's source determines; its candidates as well."""
     shaped: ClassVar[bool] = False
-    """True when kernels take whole tensors, whose sizes and strides images may assume things of;
-    tuples as well."""
+    """True if kernels take whole tensors (and tuples), so that images may assume sizes and
+    strides."""
     open_constants: ClassVar[bool] = False
-    """True when a constant of a kernel may be an argument in its place, if `args` has it."""
+    """True if `args` may pass an argument in place of a kernel's constant."""
     has_jit_fallback: ClassVar[bool] = False
-    """True when `fallback = "jit"` can launch kernels with the DSL itself."""
+    """True if `fallback = "jit"` can launch kernels with the DSL itself."""
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
-        """Why this toolchain cannot be used; None when it can.
+        """Return why this toolchain cannot be used; None if it can.
 
         Args:
-            pins: what `toolchain` says: `triton==3.9.0`.
+            pins: values of `toolchain`, such as `triton==3.9.0`.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Dialect:
         tree: ast.Module,  # noqa: ARG002
         function: ast.FunctionDef,  # noqa: ARG002
     ) -> Iterable[DeclaredType]:
-        """The types that a kernel function says of its tensors and numbers, as far as it does.
+        """Return the types that a kernel function declares for its tensors and numbers.
 
         Args:
             tree: the module that defines it.

@@ -33,10 +33,10 @@ def read_dtypes(
     allocated: Sequence[str],
     place: IssueCollector,
 ) -> tuple[DtypeRule, ...]:
-    """A rule for each tensor, and for each argument that is a dtype; errors at `place`.
+    """Read a rule for each tensor and each dtype argument; errors are added to `place`.
 
-    `value` is a list or one dtype for all tensors, or a table by tensor. Of `inputs` those come
-    first that are always there; `allocated` are results and temporaries.
+    `value` is a list or one dtype for all tensors, or a table by tensor. Required tensors come
+    first in `inputs`; `allocated` are results and temporaries.
     """
     optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
     kinds = {a.name: a.type for a in schema.arguments}
@@ -86,7 +86,7 @@ def _by_tensor(
 def _dtype_argument_rule(
     name: str, value: Any, always: Sequence[str], place: IssueCollector, *, may_be_none: bool
 ) -> DtypeRule | None:
-    """What an argument can be that is a dtype."""
+    """Rule of an argument that is a dtype; None after an error."""
     table = value if isinstance(value, dict) else {"choices": value}
     none, choices = table.get("none", ""), table.get("choices")
     if not isinstance(choices, list) or table.keys() - {"choices", "none"}:
@@ -151,7 +151,7 @@ def _dtype_names(
     """The dtypes of a list; empty after an error."""
     if not values:
         place.error("lists no dtypes")
-    fine = True
+    is_valid = True
     for index, value in enumerate(values):
         where = place.at(index) if len(values) > 1 else place
         if not isinstance(value, str):
@@ -164,15 +164,15 @@ def _dtype_names(
             known = f"write `{_ALIASES[value]}`" if value in _ALIASES else ""
             hint = known or one_of(value, (*DTYPES, *tensors))
             where.error(f"`{value}` is not a dtype", hint)
-        fine = False
-    return tuple(values) if fine else ()
+        is_valid = False
+    return tuple(values) if is_valid else ()
 
 
 FILL_WORDS = ("inf", "-inf", "nan")
-"""Values that TOML's numbers are not needed for."""
+"""Fill values that are written as strings."""
 _STRUCTS = {"float16": "e", "float32": "f", "float64": "d"}
 _SMALL = {"float8_e4m3fn": (4, 3, 0x7E, 0x7F), "float8_e5m2": (5, 2, 0x7B, 0x7E)}
-"""Bits of exponent and mantissa, the largest finite pattern, and NaN's."""
+"""Bits of exponent and mantissa, the largest finite pattern, and the pattern of NaN."""
 _E5M2_INFINITY = 0x7C
 _BFLOAT_INFINITY, _BFLOAT_NAN = 0x7F80, 0x7FC0
 
@@ -186,7 +186,7 @@ def read_fills(  # noqa: PLR0917
     dtypes: Sequence[DtypeRule],
     place: IssueCollector,
 ) -> tuple[tuple[str, FillValue], ...]:
-    """Tensor -> value, in the order of the section; errors at `place`, the op."""
+    """Read fill values by tensor, in the section's order; errors are added to `place`, the op."""
     fills: dict[str, FillValue] = {}
     written = [(name, 0, place.at("zero", at)) for at, name in enumerate(zero)]
     written += [(name, value, place.at("fill", name)) for name, value in fill.items()]
@@ -232,7 +232,7 @@ def _may_be_filled(
 
 
 def dtype_choices(tensor: str, dtypes: Sequence[DtypeRule]) -> tuple[str, ...]:
-    """The dtypes that a tensor may have; none where that is not known, after other errors."""
+    """The dtypes that a tensor may have; empty if they are unknown after an error."""
     rules = {rule.tensor: rule for rule in dtypes}
     rule = rules.get(tensor)
     for _ in rules:
@@ -242,7 +242,7 @@ def dtype_choices(tensor: str, dtypes: Sequence[DtypeRule]) -> tuple[str, ...]:
 
 
 def read_fill_value(value: Any) -> FillValue | None:
-    """A value as `fill` and hooks write it; None when it is not a number."""
+    """Read a value of `fill` or of a hook; None if it is not a number."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
@@ -253,12 +253,12 @@ def read_fill_value(value: Any) -> FillValue | None:
 
 
 def first_unfit_dtype(value: FillValue, dtypes: Sequence[str]) -> str:
-    """The first dtype that cannot have a value; empty when all can."""
+    """The first dtype that cannot represent a value; empty if all can."""
     return next((dtype for dtype in dtypes if bit_pattern(value, dtype) is None), "")
 
 
 def bit_pattern(value: FillValue, dtype: str) -> int | None:
-    """The bits of an element with that value, rounded as Torch does; None when it has none."""
+    """Bits of an element with that value, rounded as in Torch; None if it has none."""
     if dtype == "bool":
         return int(value) if value in (0, 1) else None
     if "float" in dtype:
@@ -266,35 +266,37 @@ def bit_pattern(value: FillValue, dtype: str) -> int | None:
     number = float(value) if isinstance(value, str) else value
     if number != number or math.isinf(number) or number != int(number):  # noqa: PLR0124 - NaN
         return None
-    bits, whole = 8 * DTYPES[dtype], int(number)
+    bits, integer = 8 * DTYPES[dtype], int(number)
     least = 0 if dtype.startswith("u") else -(1 << (bits - 1))
-    if not least <= whole < least + (1 << bits):
+    if not least <= integer < least + (1 << bits):
         return None
-    return whole % (1 << bits)
+    return integer % (1 << bits)
 
 
 def _float_bits(value: float, dtype: str) -> int | None:
     try:
-        # Torch goes by way of float32, too.
-        near: float = value
+        # Torch rounds to float32 first, so that the result may be rounded twice.
+        rounded_to_float32: float = value
         if dtype != "float64":
-            (near,) = struct.unpack("<f", struct.pack("<f", value))
+            (rounded_to_float32,) = struct.unpack("<f", struct.pack("<f", value))
         if dtype in _STRUCTS:
-            return int.from_bytes(struct.pack(f"<{_STRUCTS[dtype]}", near), "little")
+            return int.from_bytes(struct.pack(f"<{_STRUCTS[dtype]}", rounded_to_float32), "little")
     except OverflowError:
         return None
     if dtype != "bfloat16":
-        return _small_bits(near, dtype)
-    single = int.from_bytes(struct.pack("<f", near), "little")
+        return _small_bits(rounded_to_float32, dtype)
+    single = int.from_bytes(struct.pack("<f", rounded_to_float32), "little")
     if math.isnan(value):
         return _BFLOAT_NAN
+    # Round half to even: the lowest kept bit decides ties.
     rounded = single + 0x7FFF + (single >> 16 & 1) >> 16
+    # A finite value must not become infinite.
     is_lost = rounded & 0x7FFF == _BFLOAT_INFINITY and math.isfinite(value)
     return None if is_lost else rounded
 
 
 def _small_bits(value: float, dtype: str) -> int | None:
-    """A float of 8 bits, rounded to even; None when it is too large."""
+    """Bits of an 8-bit float, rounded to even; None if the value is too large."""
     exponent_bits, mantissa_bits, largest, nan = _SMALL[dtype]
     if math.isnan(value):
         return nan | (0x80 if dtype == "float8_e4m3fn" and math.copysign(1, value) < 0 else 0)

@@ -1,4 +1,4 @@
-"""From an op to its units: dtypes x candidates x constants x aligned or plain x targets."""
+"""Expands an op into units: dtypes x candidates x constants x aligned or plain x targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NUMBERS = ("int", "SymInt", "float", "bool")
 
 @dataclass(frozen=True)
 class _CallKind:
-    """What is known of the calls that a unit is made for."""
+    """The calls that a unit is for: dtypes of tensors, and tensors that are None."""
 
     dtypes: Mapping[str, str]
     absent: tuple[str, ...]
@@ -46,7 +46,7 @@ class _CallKind:
     def values(
         self, optional: Sequence[str], arguments: Sequence[str], compared: Iterable[Match]
     ) -> dict[str, int]:
-        """The questions that it answers: dtypes, sizes of elements, which tensors are there."""
+        """Answers to queries: sizes of elements, comparisons of dtypes, given tensors."""
         sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
         sizes |= {
             f"{name} == {dtype!r}": int(self.dtypes[name] == dtype)
@@ -67,9 +67,9 @@ def expand(
     targets: Sequence[ImageTarget],
     candidates: Mapping[int, Sequence[Candidate]] | None = None,
 ) -> tuple[KernelUnit, ...]:
-    """Everything that is compiled for an op, each unit once, in the order of the section.
+    """Return all units of an op, each once, in the order of the section.
 
-    What no call can come to is left out: dtypes and tensors that are None for which `require` or a
+    Impossible calls are left out: sets of dtypes and absent tensors for which `require` or a
     `when` cannot hold, and constants that contradict each other, see `ConstantCombinations`.
     `candidates` are the kernel's own, by launch, where `configs = "autotune"`.
 
@@ -78,19 +78,19 @@ def expand(
     """
     units: dict[str, KernelUnit] = {}
     for index, launch in enumerate(op.launches):
-        own = (candidates or {}).get(index) if launch.autotune else launch.candidates
-        if own is None:
+        launch_candidates = (candidates or {}).get(index) if launch.autotune else launch.candidates
+        if launch_candidates is None:
             raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
-        compared = _compared_dtypes(op, launch, own)
-        for candidate, call in itertools.product(own, _calls(op)):
+        compared = _compared_dtypes(op, launch, launch_candidates)
+        for candidate, call in itertools.product(launch_candidates, _calls(op)):
             for unit in _units(op, index, candidate, call, targets, compared):
-                # As text, since True equals 1 but is compiled to something else.
+                # As text, since True equals 1 but is compiled differently.
                 units.setdefault(json.dumps(unit.to_json()), unit)
     return tuple(units.values())
 
 
 def _calls(op: OpSpec) -> Iterator[_CallKind]:
-    """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
+    """Yield every kind of call once; the dtype of an absent tensor makes no difference."""
     presences = [*itertools.product((True, False), repeat=len(op.may_be_none))]
     seen = set()
     for dtypes, presence in itertools.product(op.dtype_sets(), presences):
@@ -106,7 +106,7 @@ def _calls(op: OpSpec) -> Iterator[_CallKind]:
 def _compared_dtypes(
     op: OpSpec, launch: Launch, candidates: Sequence[Candidate]
 ) -> tuple[Match, ...]:
-    """What the expressions of a launch compare dtypes of tensors with."""
+    """Comparisons of tensors' dtypes in the expressions of a launch."""
     expressions = [*op.require, *(e for _, e in op.let), *(e for _, e in op.returned)]
     maybe = [launch.when, *(c.when for c in candidates), *(c.expression for c in launch.constants)]
     expressions += [expression for expression in maybe if expression is not None]
@@ -126,11 +126,12 @@ def _units(  # noqa: PLR0917
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments, compared)
     known |= numbers_of(candidate.constants)
-    whole = [*op.require, *filter(None, (launch.when, candidate.when))]
-    whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
-    conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
+    all_conditions = [*op.require, *filter(None, (launch.when, candidate.when))]
+    all_conditions += [c if name not in call.absent else c.negated() for name, c in op.returned]
+    conditions = [conjunct for condition in all_conditions for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
     wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
+    # None stands for the plain unit, which assumes nothing.
     assumed = [*launch.divisible, *(() if candidate.aligned else (None,))]
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
@@ -160,25 +161,26 @@ def _units(  # noqa: PLR0917
 
 
 def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: ImageTarget) -> bool:
-    """Whether a device that runs the target's code can be one that the conditions allow."""
+    """True if a device that runs the target's code can satisfy the conditions."""
     if archs and not target.is_one_of(archs):
         return False
-    if target.kind == "ptx":  # see `shipped_candidates`, which knows what else there is
+    if target.kind == "ptx":  # `shipped_candidates` excludes devices with closer code
         return True
     devices = [{"capability()": number} for number in _capabilities(target)]
     return any(all(may_hold(condition, device) for condition in conditions) for device in devices)
 
 
 def may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
-    """Whether a condition is true in some call with these values."""
+    """True unless a condition is false in every call with these values."""
     try:
         return condition.bind(known).constant != 0
+    # A part without a value, such as a division by zero, may be in a branch that is not taken.
     except ExpressionError:
         return True
 
 
 def _capabilities(target: ImageTarget) -> Iterable[int]:
-    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    """Capabilities, as of `capability()`, of the devices that run a target's machine code."""
     arch = target.capability
     if arch is None:
         return (0,)
@@ -189,7 +191,7 @@ def _capabilities(target: ImageTarget) -> Iterable[int]:
 def _values(
     launch: Launch, call: _CallKind, chosen: Mapping[str, Scalar]
 ) -> Iterator[tuple[str, Value]]:
-    """The launch's own constants in such calls, in the section's order."""
+    """Yield the launch's own constants in such calls, in the section's order."""
     for constant in launch.constants:
         name = constant.name
         if constant.dtype or constant.dtype_of:
@@ -199,17 +201,17 @@ def _values(
 
 
 class _KnownValues:
-    """Puts numbers in place of parts of expressions whose values are known."""
+    """Replaces parts of expressions by their known values."""
 
     def __init__(self, parts: Mapping[Node, int]) -> None:
         matches = (node for node, holds in parts.items() if isinstance(node, Match) and holds)
         self._parts, self._said = parts, {node.name: node.value for node in matches}
 
     def __call__(self, node: Node) -> Node | None:
-        """The number; None for what is not known."""
+        """Return the number for a node; None if it is unknown."""
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
-            if node.name in self._said:  # it has that value, or another one
+            if node.name in self._said:  # its value is known, so every comparison is
                 known = int(node.holds(self._said[node.name]))
             elif self._parts.get(Query("has", node.name)) == 0:
                 known = 0
@@ -219,7 +221,7 @@ class _KnownValues:
 
 
 def _only_value(node: Node) -> int | None:
-    """The only value that a node can have; None when there may be several."""
+    """The only value that a node can have; None if there may be several."""
     match node:
         case Number():
             return node.value
@@ -240,7 +242,7 @@ def _only_value(node: Node) -> int | None:
 
 
 def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
-    """The part of a condition whose value follows from the condition being true."""
+    """The part of a condition whose value follows from the condition being true, as a mapping."""
     holds = 1
     while isinstance(condition, Not):
         condition, holds = condition.operand, 1 - holds
@@ -251,16 +253,16 @@ def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
 
 
 def _merged(facts: Sequence[Mapping[Node, int]]) -> dict[Node, int]:
-    """All facts; the first one about a part counts."""
+    """Merge the facts; the first one about a part wins."""
     return {part: value for fact in reversed(facts) for part, value in fact.items()}
 
 
 class ConstantCombinations:
-    """The values that constants of a launch can have in one and the same call.
+    """Iterates over the values that the constants of a launch can have in the same call.
 
-    A constant's value says what its expression is there, and thereby what larger expressions are:
+    A constant's value fixes its expression in that call, and thereby larger expressions:
     with `K = { value = "K", choices = [64, 96] }`, `next_pow2(K)` is 64 or 128, and never 128 where
-    K is 64. What contradicts that, or a condition that every call of the launch meets, is left out.
+    K is 64. Combinations that contradict that, or a condition of all calls, are left out.
     """
 
     def __init__(
@@ -270,16 +272,16 @@ class ConstantCombinations:
         conditions: Iterable[Expression],
         known: Mapping[str, int],
     ) -> None:
-        """`known` are names and questions with the same value in all these calls."""
+        """Take in `known` the names and queries that have the same value in all these calls."""
         self._op = op
         self._constants = {c.name: c for c in constants if c.expression is not None}
         self._let = {name: self._bound(value, known) for name, value in op.let}
         self.conditions = [self._bound(condition, known) for condition in conditions]
-        """The conditions, with what is known."""
+        """The conditions, with known values inserted."""
         booleans = {name for name, kind in _scalars(op) if kind == "bool"}
         facts = [_fact(condition.root, booleans) for condition in self.conditions]
         self._other_facts = [_merged(facts[:at] + facts[at + 1 :]) for at in range(len(facts))]
-        """For each condition, what the others say."""
+        """Facts that follow from the other conditions, for each condition."""
         self._own = {
             name: self._bound(constant.expression, known)
             for name, constant in self._constants.items()
@@ -294,7 +296,7 @@ class ConstantCombinations:
         }
 
     def __iter__(self) -> Iterator[Mapping[str, Scalar]]:
-        # Those without choices follow from others, also from later ones.
+        # Constants without choices follow from others, including later ones, so they come last.
         order = sorted(self._constants.values(), key=lambda constant: not constant.choices)
         yield from self._completed(order, {})
 
@@ -320,7 +322,7 @@ class ConstantCombinations:
         return (bool(decided) if expression and expression.is_condition else decided,)
 
     def _agrees(self, values: Mapping[str, Scalar]) -> bool:
-        """Whether there may be calls in which the constants have these values."""
+        """True if there may be calls in which the constants have these values."""
         for name, value in values.items():
             decided = self._decided(self._own[name], values, but=name)
             if decided not in (None, int(value)):
@@ -337,9 +339,9 @@ class ConstantCombinations:
         facts: Mapping[Node, int] = MappingProxyType({}),
         but: str = "",
     ) -> int | None:
-        """The value where constants have these, `but` one of them; None when it depends on more.
+        """Value of an expression, given all constants except `but`; None if it depends on more.
 
-        `facts` are parts of expressions whose values are known.
+        `facts` are further parts of expressions with known values.
         """
         parts = dict(facts)
         names: dict[str, int] = {}
@@ -355,7 +357,7 @@ class ConstantCombinations:
         def value_of(operand: Expression) -> int | None:
             try:
                 return _only_value(operand.mapped(change).bind(names).root)
-            except ExpressionError:  # of a side that no call may get to
+            except ExpressionError:  # a branch that no call may reach has no value
                 return None
 
         wanted = expression.names()
@@ -366,7 +368,7 @@ class ConstantCombinations:
         return value_of(expression)
 
     def _bound(self, expression: Expression, known: Mapping[str, int]) -> Expression:
-        """With what is known, and dimensions by the names that the op has for them."""
+        """Insert known values, and the op's names of dimensions."""
         plain = expression.mapped(self._op.named_size)
         try:
             return plain.bind(known)

@@ -1,4 +1,4 @@
-"""Writes the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
+"""Generates the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
 
 The same rules also allocate results for array libraries other than Torch.
 """
@@ -28,20 +28,21 @@ TORCH_QUERIES = {
 
 @dataclass(frozen=True)
 class ArrayApi:
-    """How Python code asks arrays of some kind for what the rules need."""
+    """Python code for arrays of a library, as the rules of an op need it."""
 
     queries: Mapping[str, str]
     check: str
-    """Raises an error with `{message!r}` unless `{condition}`."""
+    """Statement that raises an error with `{message!r}` unless `{condition}` holds."""
     empty: str
-    """Makes an array of `{shape}` and `{dtype}`, of the same library and device as `{tensor}`."""
+    """Expression for an array of `{shape}` and `{dtype}`, with the library and device of
+    `{tensor}`."""
     strided: str
-    """The same with `{strides}`; empty where no op has such results."""
+    """Expression for an array with `{strides}` in addition; empty if no op needs it."""
     dtype: str
-    """A dtype by Torch's name of it."""
+    """Expression for a dtype by Torch's name."""
     sm_count: tuple[str, ...]
-    """Lines that set `__sm_count` for the device of `{tensor}`; an error of the op `{op}` where it
-    is not known."""
+    """Lines that set `__sm_count` for the device of `{tensor}`, or raise an error for the op
+    `{op}`."""
 
 
 TORCH_API = ArrayApi(
@@ -75,17 +76,18 @@ GENERIC_API = ArrayApi(
     "{dtype!r}",
     ("__sm_count = _sm_count({tensor})",),
 )
-"""Arrays of NumPy and of those that are like them; `_math`, `_check`, `_empty` and `_sm_count` are
-in scope."""
+"""Code for arrays in the style of NumPy; `_math`, `_check`, `_empty` and `_sm_count` must be in
+scope."""
 REGISTER_FAKE = "torch.library.register_fake(add_op_namespace_prefix({name!r}))"
-"""As `_ops.py` of every variant allows it."""
+"""Decorator that works with the `_ops.py` of every variant."""
 
 
 def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
-    """Python source of the op's fake kernel; it needs `torch` in scope.
+    """Generate the op's fake kernel, which needs `torch` in scope.
 
-    Checks ranks and dimensions as the launcher does, and makes results by the rules of `shapes`,
-    also for symbolic sizes. `register` is the decorator, with `{name!r}` for the op's name.
+    It checks ranks and dimensions like the launcher, and allocates results by the rules of
+    `shapes`, also for symbolic sizes. `register` is the decorator, with `{name!r}` for the name
+    of the op.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = (*_prologue(op, TORCH_API), *_checks(op), _result(op))
@@ -95,7 +97,7 @@ def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
 def projection_fake_source(
     op: OpSpec, projection: Projection, register: str = REGISTER_FAKE
 ) -> str:
-    """The same for an op that returns some of the results; the op's own source comes before."""
+    """Generate the fake kernel of a projection; the op's own fake kernel must come before it."""
     own = replace(op, schema=projection.schema)
     names = ", ".join(argument.name for argument in projection.schema.arguments)
     return (
@@ -115,10 +117,10 @@ def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
 
 
 def results_source(op: OpSpec) -> str:
-    """Python source of a function that makes arrays for the op's results, which it returns.
+    """Generate a function that allocates and returns arrays for the op's results.
 
-    It takes the op's arguments, looks at no more of them than it must, and needs what `ARRAYS`
-    says.
+    It takes the op's arguments, reads only those that it needs, and has the requirements of
+    `GENERIC_API`.
     """
     names = ", ".join(argument.name for argument in op.schema.arguments)
     results = ", ".join(empty_source(op, name, GENERIC_API) for name in op.results)
@@ -127,7 +129,7 @@ def results_source(op: OpSpec) -> str:
 
 
 def parameters(op: OpSpec, dtype: str = "torch.{}") -> str:
-    """The op's parameters with their defaults in Python; `dtype` is how one is written there."""
+    """The op's parameters with their defaults in Python; `dtype` is a format for dtypes."""
     parts = []
     for argument in op.schema.arguments:
         if argument.keyword_only and "*" not in parts:
@@ -139,18 +141,18 @@ def parameters(op: OpSpec, dtype: str = "torch.{}") -> str:
 
 
 def quoted(text: str) -> str:
-    """A string in Python, in double quotes where it has none itself."""
+    """Python literal of a string, in double quotes if possible."""
     return repr(text) if '"' in text or "\\" in text else f'"{text}"'
 
 
 def default_value_source(default: Default, dtype: str = "torch.{}") -> str:
-    """A default in Python; see `parameters`."""
+    """Python expression of a default; see `parameters`."""
     value = default.value
     return dtype.format(value) if isinstance(value, SymbolicDefault) else repr(value)
 
 
 def _ranks(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
-    """Every argument has as many dimensions as its rule."""
+    """Yield checks that every argument has the number of dimensions of its rule."""
     for rule in _inputs(op):
         if rule.like:
             continue
@@ -165,7 +167,7 @@ def _ranks(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
 
 
 def lengths_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
-    """Lines that judge how long lists of tensors are; what one may lack at its end is None then."""
+    """Yield lines that check the lengths of lists; missing optional tensors become None."""
     for argument in op.schema.arguments:
         if not argument.type.is_tensor_list:
             continue
@@ -180,7 +182,7 @@ def lengths_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
 
 
 def sizes_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
-    """Lines that give every dimension's name its value, and `...` its shape."""
+    """Yield lines that assign the named dimensions, and the shape of `...`."""
     for size in op.sizes:
         value = spelling.queries["size"].format(tensor=size.tensor, axis=size.axis)
         yield f"{_local_name(size.name)} = {value}"
@@ -198,14 +200,14 @@ def _batch_slice(rule: ShapeRule) -> str:
 def device_source(
     op: OpSpec, spelling: ArrayApi = TORCH_API, temporaries: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Lines that ask the device what shapes depend on; see `needed_by_shapes`."""
+    """Yield lines that query the device, if shapes depend on it; see `needed_by_shapes`."""
     if "sm_count()" in needed_by_shapes(op, temporaries):
         tensor = op.device_tensor
         yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
 
 
 def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
-    """Only what shapes need: other names may ask for what fake tensors do not have."""
+    """Yield the names of `let` that shapes need; others may query data, which fake tensors lack."""
     needed = needed_by_shapes(op, ())
     for name, expression in op.let:
         if name in needed:
@@ -213,7 +215,7 @@ def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
 
 
 def needed_by_shapes(op: OpSpec, temporaries: Collection[str] | None = None) -> set[str]:
-    """Keys of everything that shapes depend on: those of `temporaries` as well, or of all."""
+    """Keys of everything that shapes depend on; of temporaries, only `temporaries` unless None."""
     own = op.temporaries if temporaries is None else temporaries
     dims = [
         dim
@@ -270,7 +272,7 @@ def _returned(op: OpSpec, name: str) -> str:
 
 
 def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
-    """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
+    """Expression that allocates a result or a temporary; needs `sizes_source` and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     dims = _tuple("*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims)
     shape = f"{rule.like}.shape" if rule.like else dims
@@ -288,7 +290,7 @@ def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
 
 
 def _offsets(op: OpSpec, name: str) -> Iterator[Expression]:
-    """Of a view from the tensor whose memory it shares, to be added."""
+    """Yield the offsets whose sum is a view's distance from the tensor that owns the memory."""
     while (view := op.view(name)) is not None:
         yield view.offset
         name = view.of
@@ -297,6 +299,7 @@ def _offsets(op: OpSpec, name: str) -> Iterator[Expression]:
 def _strides(op: OpSpec, view: TensorView, spelling: ArrayApi) -> str:
     if view.strides is not None:
         return _tuple(_python(op, stride, spelling) for stride in view.strides)
+    # Strides of a contiguous tensor: a dimension of size 0 counts as 1.
     sizes = [f"torch.sym_max({_python(op, dim, spelling)}, 1)" for dim in view.shape]
     return _tuple(" * ".join(sizes[at + 1 :]) or "1" for at in range(len(sizes)))
 
@@ -307,7 +310,7 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _dtype(op: OpSpec, name: str, spelling: ArrayApi) -> str:
-    """The dtype of the argument that it follows, or the only one that there is."""
+    """Dtype of the argument that it follows, or the only possible one."""
     always = [tensor for tensor in op.inputs if tensor not in op.optional]
     rules = {rule.tensor: rule for rule in op.dtypes}
     rule = rules[name]
@@ -321,13 +324,13 @@ def _dtype(op: OpSpec, name: str, spelling: ArrayApi) -> str:
 
 
 def dtype_argument(op: OpSpec, name: str) -> str:
-    """What an argument stands for that is a dtype."""
+    """Expression for the dtype of an argument that is one."""
     none = op.dtype_rule(name).none
     return f"({none}.dtype if {name} is None else {name})" if none else name
 
 
 def match_source(op: OpSpec, leaf: Match, spelling: ArrayApi = TORCH_API) -> str:
-    """Whether an argument is a string, a float or a dtype, or a tensor has a dtype."""
+    """Condition for a comparison of an argument with a string, float or dtype, or of a dtype."""
     if leaf.tensor:
         dtype = spelling.dtype.format(dtype=leaf.value)
         tensor = op.viewed(leaf.tensor)

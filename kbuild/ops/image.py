@@ -1,4 +1,4 @@
-"""An image: device code for one target, with what a launcher must know of it."""
+"""An image: device code for one target, and the facts that a launcher needs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LOAD_FUNCTIONS = 2
 _MOST_THREADS = 1024
 _MOST_DIMENSIONS = 5
 _MOST_BOX = 256
-"""Elements of a box in one dimension."""
+"""Maximum of a box's elements in one dimension."""
 _MOST_SWIZZLE = 3
 _MOST_BLOCKS = 16
-"""Blocks of the largest cluster, which needs a permission of its own."""
+"""Blocks of the largest cluster; more than 8 need a kernel attribute."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class ImageParameter:
     """One parameter of the device function, or of an object's function, in order."""
 
     kind: ParameterKind
-    """`tensor` is a whole tensor, `flat` a contiguous one as a single dimension; objects take
-    them."""
+    """Kind of value. `tensor` is a whole tensor, `flat` a contiguous tensor as one dimension;
+    only objects take these."""
     type: str
-    """`*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
+    """Type such as `*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
     name: str = ""
-    """The kernel function's own name for it, or a part of it: `shape.0`, `a_desc.stride.1`; empty
-    for scratch memory."""
+    """Name in the kernel function, or of a part: `shape.0`, `a_desc.stride.1`; empty for scratch
+    memory."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ParameterKind):
@@ -59,17 +59,17 @@ class ImageParameter:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """How the launcher encodes a `tensor_map` parameter, a `CUtensorMap` of 128 bytes.
+    """Values with which the launcher encodes a `tensor_map` parameter, a `CUtensorMap`.
 
-    The rest is the same for all: tiled, no interleave, L2 promotion of 128 bytes, element strides
-    of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
-    reverse, strides in bytes and without that of the last dimension, which must be 1.
+    The other values are the same for all maps: tiled, no interleave, L2 promotion of 128 bytes,
+    element strides of 1. The driver counts dimensions from the last one: sizes, strides and box
+    are passed in reverse, strides in bytes and without that of the last dimension, which must be 1.
     """
 
     parameter: str
-    """Name of the `tensor_map` parameter; its sizes and strides are parameters, too."""
+    """Name of the `tensor_map` parameter; its sizes and strides are separate parameters."""
     block: tuple[int, ...]
-    """The box that one copy loads, which may be smaller than the kernel's block."""
+    """Box that one copy loads, which may be smaller than the kernel's block."""
     element_size: int
     """Bytes of an element."""
     element_type: int
@@ -77,7 +77,7 @@ class TensorMap:
     swizzle: int
     """`CUtensorMapSwizzle`: 0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes."""
     fp4_padded: bool = False
-    """Whether two elements share a byte, so that the last size is twice what the tensor says."""
+    """True if two elements share a byte, so that the last size is twice that of the tensor."""
 
     def __post_init__(self) -> None:
         is_box = all(0 < size <= _MOST_BOX for size in self.block)
@@ -89,14 +89,14 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class KernelImage:
-    """What the compiler says of one image; the code itself is in a file beside it."""
+    """Facts of an image; the code is stored in a separate file."""
 
     language: str
     arch: str
-    """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; the oldest one for PTX."""
+    """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; for PTX, the oldest arch that can run it."""
     kind: ImageKind
     entry: str
-    """Symbol of the device function; an object's: of the C function that launches."""
+    """Symbol of the device function; of an object, the C function that launches it."""
     parameters: tuple[ImageParameter, ...]
     shared: int
     """Bytes of dynamic shared memory."""
@@ -109,32 +109,32 @@ class KernelImage:
     tensor_maps: tuple[TensorMap, ...] = ()
     """One for each `tensor_map` parameter, in order."""
     pdl: bool = False
-    """Whether it is launched with programmatic dependent launch."""
+    """True if it is launched with programmatic dependent launch."""
     cooperative: bool = False
     registers: int | None = None
-    """Registers of a thread, where the compiler says so."""
+    """Registers per thread, if the compiler reports them."""
     spills: int | None = None
     constants: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-    """What was fixed when it was compiled."""
+    """Constants that were fixed when it was compiled."""
     divisible: frozenset[str] = frozenset()
     """Parameters that were assumed to be divisible by 16."""
     ones: frozenset[str] = frozenset()
-    """Arguments that were assumed to be 1; they are no parameters."""
+    """Arguments that were assumed to be 1, which are not parameters."""
     adds: frozenset[str] = frozenset()
-    """Parameters to whose memory it adds without ever writing there: atomics."""
+    """Parameters whose memory is only changed by atomic additions."""
     reads: frozenset[str] = frozenset()
-    """Parameters whose memory it reads before it writes there, where that is known."""
+    """Parameters whose memory is read before it is written, as far as known."""
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Kernel argument -> the type it was compiled for."""
+    """Kernel argument -> type that it was compiled for."""
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
     convention: Convention = ""
-    """How an object's function is called, see `kbuild.dsl.launcher.images`."""
+    """Calling convention of an object, see `kbuild.dsl.launcher.images`."""
     loading: Loading = ""
-    """How an object is told to load its code; it does so with its first call when that is empty."""
+    """Way to make an object load its code; empty if it loads with the first call."""
     load_functions: tuple[str, ...] = ()
-    """With `loading = "library"`: the object's function that makes its library, and the one that
-    loads it on a device. The launcher calls them, and gives the object others in their place."""
+    """Object's functions, with `loading = "library"`, that create its library and load it on
+    a device. The launcher replaces them and calls the originals."""
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -142,16 +142,17 @@ class KernelImage:
 
     @property
     def target(self) -> ImageTarget:
-        """The arch and the kind together."""
+        """The arch and the kind of code."""
         return ImageTarget(self.arch, self.kind)
 
     def _problems(self) -> list[str]:
-        _ = self.target  # raises on its own
+        _ = self.target  # raises ValueError for an unknown arch
         names = [parameter.name for parameter in self.parameters if parameter.name]
         maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
         described = [tensor_map.parameter for tensor_map in self.tensor_maps]
         is_object, align = self.kind == "object", self.scratch_align
-        whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
+        # A part may be passed twice, with 32 and with 64 bits.
+        full_names = [name for name in names if "." not in name]
         checks = {
             "its entry is not a symbol": not _SYMBOL.fullmatch(self.entry),
             f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
@@ -160,7 +161,7 @@ class KernelImage:
             f"scratch memory aligned to {align}": align <= 0 or bool(align & (align - 1)),
             f"a cluster of {self.cluster}": min(self.cluster) <= 0
             or math.prod(self.cluster) > _MOST_BLOCKS,
-            "two parameters with one name": len(set(whole)) < len(whole),
+            "two parameters with one name": len(set(full_names)) < len(full_names),
             "tensor maps and parameters differ": described != maps,
             "it makes an assumption about an unknown parameter": not is_object
             and not self.divisible <= set(names),
@@ -189,7 +190,7 @@ class KernelImage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelImage:
-        """The inverse of `to_json`.
+        """Parse the JSON object of `to_json`.
 
         Raises:
             ValueError: it is not an image.
@@ -209,16 +210,16 @@ class KernelImage:
 
 @dataclass(frozen=True)
 class UnitImage:
-    """What a compiler made of a unit."""
+    """A unit with its compiled image and code."""
 
     unit: KernelUnit
     image: KernelImage
     code: bytes
-    """A cubin, PTX text, an hsaco, or an object with a cubin in it."""
+    """A cubin, PTX text, an hsaco, or an object that contains a cubin."""
     seconds: float = field(default=0.0, compare=False)
-    """What compiling it took, whenever that was."""
+    """Seconds that the compilation took, in whichever run."""
     cached: bool = field(default=False, compare=False)
-    """Whether it was there already."""
+    """True if the image came from the cache."""
 
     def __post_init__(self) -> None:
         if not self.code:

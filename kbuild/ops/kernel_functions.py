@@ -1,7 +1,7 @@
-"""Finds kernel functions that an op names and its section's sources cannot have.
+"""Finds kernel functions that an op names and that its sources cannot define.
 
-A DSL says so when it compiles. Names may also be made while a module is imported; what is reported
-here cannot be there: a name that no source binds, and a plain function where only decorated ones
+A DSL reports them when it compiles. A module may define names dynamically, so only those are
+reported that cannot exist: a name that no source binds, and a plain function where only decorated
 are kernels.
 """
 
@@ -16,13 +16,13 @@ from kbuild.ops.model import Launch, OpSpec
 from kbuild.project.config.issue import Issue, one_of
 
 _DYNAMIC = {"globals", "locals", "vars", "setattr", "exec", "eval", "__dict__", "__getattr__"}
-"""Names in a module that may bind others which it does not contain."""
+"""Names in a module that may bind further names dynamically."""
 
 
 def missing_kernel(
     op: OpSpec, launch: Launch, dialect: Dialect, modules: Mapping[str, ast.Module]
 ) -> Issue | None:
-    """The error of a launch whose function is not there.
+    """Return the error for a launch whose function cannot exist; else None.
 
     Args:
         op: the op.
@@ -32,7 +32,7 @@ def missing_kernel(
     """
     nodes = [node for module in modules.values() for node in ast.walk(module)]
     bound = Counter(name for node in nodes for name in _bound_names(node))
-    if not bound:  # the sources are still to be written
+    if not bound:  # the sources have not been written yet
         return None
     if not dialect.decorator or bound["*"] or any(_name(node) in _DYNAMIC for node in nodes):
         return None
@@ -66,7 +66,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:
-    """The names that a statement or a target gives a value; `*` for those of another module."""
+    """Yield names that a statement or a target binds; `*` for an import of all names."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):

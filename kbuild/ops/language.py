@@ -1,6 +1,6 @@
 """The interface of a DSL: supported versions, targets, environment, compile requests.
 
-Also what DSLs share whose images are linked objects, and the parsing of `toolchain` pins.
+Also functions for DSLs whose images are linked objects, and for reading `toolchain` pins.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CUDA13_MAJOR = 13
 
 @dataclass(frozen=True)
 class ResolvedTargets:
-    """What the archs of a section come to."""
+    """The targets of a section's archs."""
 
     targets: tuple[ImageTarget, ...]
     notes: tuple[str, ...] = ()
-    """What was left out or put in another's place, and why: one sentence each."""
+    """Sentences about archs that were left out or replaced, with reasons."""
 
 
 @dataclass(frozen=True)
@@ -52,39 +52,39 @@ class KernelFunction:
     name: str
     parameters: tuple[KernelParameter, ...]
     candidates: tuple[Candidate, ...] = ()
-    """The kernel's own, for `configs = "autotune"`."""
+    """The kernel's own candidates, for `configs = "autotune"`."""
     key: tuple[str, ...] = ()
-    """Arguments that the best candidate depends on, by the kernel's own words."""
+    """Arguments that the best candidate depends on, as the source declares them."""
     computed: tuple[str, ...] = ()
-    """Constants that the kernel computes itself, by `@triton.heuristics`."""
+    """Constants that the source computes, by `@triton.heuristics`."""
     notes: tuple[str, ...] = ()
-    """What of the kernel's own words was not followed, one sentence each."""
+    """Sentences about parts of the source that were not followed."""
     facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What else a language's worker says, for its `complete`."""
+    """Further facts from the worker, for the language's `complete`."""
 
 
 @dataclass(frozen=True)
 class LinkInputs:
-    """What objects are linked with, beside Torch."""
+    """Libraries that objects are linked with, in addition to Torch."""
 
     archives: tuple[Path, ...] = ()
-    """Static libraries of the author's own environment; kbuild neither keeps nor ships them."""
+    """Static libraries in the DSL's environment; kbuild neither keeps nor ships them."""
     cudart: str = ""
-    """The major release of the CUDA runtime that they need; the one that Torch loads."""
+    """Major release of the CUDA runtime that they need, which Torch loads; empty for none."""
     hip: bool = False
-    """Whether they need the HIP runtime; the one that Torch loads."""
+    """True if they need the HIP runtime, which Torch loads."""
 
 
 @dataclass(frozen=True)
 class ExportedFiles:
-    """What an action of `kbuild aot` writes."""
+    """The files that an action of `kbuild aot` writes."""
 
     files: FileSet
     folder: Path
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Further keys of `--json`."""
+    """Additional keys of `--json`."""
     note: str = ""
-    """What the user has to know of the files."""
+    """Message for the user about the files."""
 
 
 class Exporter:
@@ -93,19 +93,19 @@ class Exporter:
     actions: ClassVar[Mapping[str, str]]
     """Action -> its help. The first has the name of the DSL and takes the common options."""
     pin: ClassVar[str]
-    """The toolchain when `--toolchain` names none."""
+    """Toolchain if `--toolchain` is not given."""
 
     def configure(self, group: _ArgumentGroup) -> None:
-        """Declare the options of this DSL alone."""
+        """Declare the options of this DSL."""
         raise NotImplementedError
 
     def export(self, args: Namespace, services: Services) -> ExportedFiles:
-        """Compile or link what the command line asks for.
+        """Compile or link according to the command line.
 
         Raises:
             UsageError: an argument is missing or does not fit.
             BuildError: a source cannot be imported or compiled.
-            ToolchainError: the toolchain cannot be had.
+            ToolchainError: the toolchain cannot be installed.
         """
         raise NotImplementedError
 
@@ -114,81 +114,82 @@ class Language(Dialect):
     """A DSL whose kernels are compiled ahead of time."""
 
     worker: ClassVar[str]
-    """What compiles: a module of `kbuild.dsl.worker`, or the path of a file `*.py`."""
+    """Module of `kbuild.dsl.worker` that compiles, or path of a Python file."""
 
     init_backends: ClassVar[tuple[str, ...]] = ()
     """Backends that `kbuild init --language` writes a kernel for; the templates are a folder of the
     DSL's name in `templates/init/`, and a file in `templates/init/sections/`."""
     init_note: ClassVar[str] = ""
-    """What an author has to know before publishing such a kernel."""
+    """Note for authors about publishing such a kernel."""
     data: ClassVar[Path | None] = None
     """Folder of a plug-in's data files: `init/`, written like `templates/init/`. None for kbuild's
     own DSLs."""
     licence_terms: ClassVar[tuple[Licence, ...]] = ()
-    """The licences that `licences` names."""
+    """The licences whose names `licences` returns."""
     exporter_class: ClassVar[str] = ""
-    """`module:class` of the exporter, which is imported when it is asked for."""
+    """`module:class` of the exporter, imported on demand; empty if there is none."""
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Distribution -> `licence` and `enters`, as in `kbuild/pipeline/provenance/licences.toml`."""
     launch_runtime: ClassVar[Path | None] = None
-    """Folder with the modules `_launch_*.py` that packages have in the place of the DSL where an
-    author's Python launches kernels. None where launches cannot be captured."""
+    """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
+    launches kernels. None if launches cannot be captured."""
     captured_as: ClassVar[str] = ""
-    """The language of the kernels that functions launch which `kbuild capture` runs; empty where it
-    runs none."""
+    """Language of kernels that captured functions launch; empty if `kbuild capture` runs no
+    functions of this language."""
     capture_refusal: ClassVar[str] = ""
-    """Why it runs none, as the end of a sentence."""
+    """Reason why functions cannot be captured, as the end of a sentence."""
     launch_recorder: ClassVar[Path | None] = None
-    """The `sitecustomize.py` that records launches; it reads `settings.json` beside it."""
+    """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
     ) -> ResolvedTargets:
-        """What to compile for.
+        """Return the targets for the archs of a section.
 
         Args:
             backend: `cuda`, `rocm` or `cpu`.
-            archs: as `build.toml` says them, `8.0+PTX`; None when it does not.
+            archs: archs of `build.toml`, such as `8.0+PTX`; None if it has none.
             toolkit: the variant's release of CUDA or ROCm.
             pins: see `unsupported_reason`.
         """
         raise NotImplementedError
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
-        """Every distribution that is installed in the environment, each at an exact version."""
+        """Exact pins of all distributions in the environment."""
         return tuple(pins)
 
     def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:  # noqa: ARG002
-        """`requirements`, where they depend on the kind of machine code."""
+        """The `requirements`, if they depend on the kind of machine code."""
         return self.requirements(pins)
 
     def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
-        """Environment variables of the worker that can answer a request; others have others.
+        """Environment variables of the worker for a request.
 
-        The request is empty when the worker describes a source.
+        Requests with different variables go to different workers. The request is empty when a
+        source is described.
         """
         return {}
 
     def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:  # noqa: ARG002
-        """What objects of this language are linked with; `root` is the environment.
+        """Return the libraries that objects are linked with; `root` is the environment.
 
         Raises:
-            ToolchainError: the environment lacks it.
+            ToolchainError: the environment lacks one.
         """
         return LinkInputs()
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002
-        """Others' code that objects of this language are linked with: licence -> description.
+        """Third-party code that objects are linked with: licence -> description.
 
         The names are those of `licence_terms`.
         """
         return {}
 
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """Raise a `BuildError` when an image cannot be of these pins."""
+        """Raise a BuildError if an image cannot come from these pins."""
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002
-        """Which assemblers its workers use: environment variable -> a name in the environment.
+        """Assemblers of the workers: environment variable -> name in the environment.
 
         The names are those of `environment.DslEnvironments.assembler`.
         """
@@ -200,7 +201,7 @@ class Language(Dialect):
         flavour: str,  # noqa: ARG002
         target: ImageTarget,  # noqa: ARG002
     ) -> str | None:
-        """The one of `programs` that assembles for a target; None where there is none."""
+        """The one of `programs` that assembles for a target; None if there is none."""
         return None
 
     def expand(
@@ -218,11 +219,11 @@ class Language(Dialect):
         functions: Mapping[str, KernelFunction],  # noqa: ARG002
         place: IssueCollector,  # noqa: ARG002
     ) -> OpSpec | None:
-        """The op with what its kernel functions say themselves; None after an error at `place`."""
+        """Complete the op with facts of its kernel functions; None after an error at `place`."""
         return op
 
     def exporter(self) -> Exporter | None:
-        """This DSL's part of `kbuild aot`; None where it has none."""
+        """Return the DSL's exporter for `kbuild aot`; None if it has none."""
         module, _, name = self.exporter_class.partition(":")
         exporter: Exporter | None = (
             getattr(importlib.import_module(module), name)() if name else None
@@ -230,24 +231,24 @@ class Language(Dialect):
         return exporter
 
     def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
-        """Python source of the function `_jit_<op>`, which launches kernels with the DSL itself.
+        """Generate the Python function `_jit_<op>`, which launches kernels with the DSL itself.
 
         It follows `kbuild.dsl.python_package.JIT_HEAD`. Only languages with
-        `has_jit_fallback` are asked. Launches have their real candidates.
+        `has_jit_fallback` implement it. Launches have their final candidates.
         """
         raise NotImplementedError
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
-        """The request to the worker; the image depends on nothing else of the unit.
+        """Return the request to the worker; the image depends on nothing else of the unit.
 
         Raises:
-            KbuildError: the language cannot compile such a thing.
+            KbuildError: the language does not support the unit.
         """
         raise NotImplementedError
 
 
 def flavour_of(backend: str, toolkit: str | None) -> Flavour:
-    """Which assembler the variant's machine code has to come from."""
+    """Flavour of machine code that the variant's toolkit can load."""
     if backend != "cuda":
         return "cpu" if backend == "cpu" else "rocm"
     newest = toolkit is None or Version.parse(toolkit).major >= _CUDA13_MAJOR
@@ -255,18 +256,18 @@ def flavour_of(backend: str, toolkit: str | None) -> Flavour:
 
 
 LANGUAGES = cast("Registry[Language]", DIALECTS)
-"""Every DSL, by the name that `language` says."""
+"""Every DSL by the value of `language`; the same registry as `DIALECTS`."""
 
 
 def find_licence(name: str) -> Licence:
-    """The licence of that name; its title is the name where no DSL knows it."""
+    """The licence of that name; its title is the name if no DSL has it."""
     terms = (licence for language in LANGUAGES for licence in language.licence_terms)
     return next((licence for licence in terms if licence.name == name), Licence(name, name, ""))
 
 
 @cache
 def read_facts(file: Path) -> Mapping[str, Any]:
-    """The facts in a TOML file of this package."""
+    """Facts in a TOML file of this package."""
     import tomli
 
     facts: Mapping[str, Any] = tomli.loads(file.read_text("utf-8"))
@@ -274,19 +275,19 @@ def read_facts(file: Path) -> Mapping[str, Any]:
 
 
 def release_facts(file: Path, version: str) -> Mapping[str, Any]:
-    """The facts that hold for a version: those of the newest release in the file up to it."""
+    """Facts for a version: those of the newest release in the file that is not later."""
     wanted, rows = Version.parse(version), read_facts(file)["release"]
-    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    facts: Mapping[str, Any] = known[-1] if known else rows[0]
+    matching = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    facts: Mapping[str, Any] = matching[-1] if matching else rows[0]
     return facts
 
 
 NUMBERS = r"\d+\.\d+(?:\.\d+)*"
-"""A regular expression of releases such as `3.9.0`."""
+"""Regular expression for releases such as `3.9.0`."""
 
 
 def pinned_version(distribution: str, pins: Sequence[str], form: str = NUMBERS) -> str | None:
-    """The exact release of a distribution that is pinned; `form` is a regular expression of it."""
+    """Exact release of a distribution in the pins; `form` is a regular expression for it."""
     pin = re.compile(f"{re.escape(distribution)}==({form})")
     matches = (pin.fullmatch(requirement.replace(" ", "")) for requirement in pins)
     return next((match[1] for match in matches if match), None)
@@ -295,9 +296,9 @@ def pinned_version(distribution: str, pins: Sequence[str], form: str = NUMBERS) 
 def with_companions(
     distribution: str, pins: Sequence[str], companions: Iterable[str]
 ) -> tuple[str, ...]:
-    """Every distribution of an environment, the DSL first.
+    """Pins of all distributions of an environment, the DSL first.
 
-    `pins` of the section take the place of `companions`, which the release needs beside itself.
+    `companions` are the other distributions that the release needs; the section's `pins` win.
     """
     own = {_distribution_name(pin): pin.replace(" ", "") for pin in pins}
     first = own.pop(distribution)
@@ -309,24 +310,24 @@ def _distribution_name(pin: str) -> str:
 
 
 _DEFAULT_ARCHS = ("8.0", "9.0a", "10.0a", "12.0a")
-"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
+"""Default archs. 8.6 and 8.9 run the code for 8.0."""
 _FIRST_ARCH_SPECIFIC = (9, 0)
-"""From here on `9.0` means `9.0a`: what a kernel for that chip is written with."""
+"""First capability that means its chip, `9.0a`, whose features kernels use."""
 
 
 def cuda_targets(
     archs: Sequence[str] | None, able: Collection[str], distribution: str
 ) -> ResolvedTargets:
-    """Machine code for the archs of a section, or for the default ones; objects hold no PTX.
+    """Return targets for the archs of a section, or default ones; objects contain no PTX.
 
-    `able` is what the DSL compiles for: `8.0`, `9.0a`.
+    `able` are the archs that the DSL supports: `8.0`, `9.0a`.
     """
     targets: dict[ImageTarget, None] = {}
     notes: list[str] = []
     for arch in _DEFAULT_ARCHS if archs is None else archs:
         wanted = Capability.parse(arch)
-        chip = wanted.base >= _FIRST_ARCH_SPECIFIC and not wanted.feature
-        name = f"{wanted.target}a" if chip else str(wanted.target)
+        is_chip = wanted.base >= _FIRST_ARCH_SPECIFIC and not wanted.feature
+        name = f"{wanted.target}a" if is_chip else str(wanted.target)
         if name not in able:
             notes.append(f"{arch}: {distribution} is not known to compile for it; left out")
             continue
@@ -338,7 +339,7 @@ def cuda_targets(
 
 
 def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
-    """See `Language.judge`; `wanted` is the release that is pinned."""
+    """See `Language.validate_image`; `wanted` is the release that is pinned."""
     release = image.compiler.get(distribution)
     if release != wanted:
         raise BuildError(
@@ -349,7 +350,7 @@ def validate_release(image: KernelImage, distribution: str, wanted: str | None) 
 
 
 def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:
-    """The constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
+    """Return the constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
 
     A tuple is a list; its items are the constants `shape.0`, `shape.1`.
     """

@@ -28,7 +28,7 @@ _TENSORS = ("tensor", "result", "temporary", "view")
 _KEYS = ("tensor", "block", "padding", "layout")
 _SWIZZLES = (0, 32, 64, 128)
 _LAYOUT_KEYS = ("swizzle_byte_width", "transposed", "fp4_padded")
-"""Of `NVMMASharedLayout` in Gluon; the rest of it follows from the block and the dtype."""
+"""Arguments of Gluon's `NVMMASharedLayout`; the others follow from the block and the dtype."""
 _NAME_PATTERN = r"(?P<name>[A-Za-z_]\w*)"
 _DEFAULT = re.compile(
     _NAME_PATTERN + r"\s+if\s+(?P=name)\s+is\s+not\s+None\s+else\s+"
@@ -37,15 +37,15 @@ _DEFAULT = re.compile(
 )
 _ITEM = re.compile(_NAME_PATTERN + r"\[(?P<at>-?\d{1,9})\]", re.ASCII)
 _MOST_ALIGNED = 3
-"""Aligned images of one launch, as `kTiers` of the launcher has it."""
+"""Maximum of aligned images of one launch, as in the launcher's `kTiers`."""
 _MOST_DIMENSIONS = 5
-"""Of a tensor that hardware copies by a descriptor."""
+"""Maximum of dimensions of a tensor with a descriptor, which is the hardware's."""
 
 
 def read_argument_source(
     value: Any, dialect: Dialect, scope: OpScope, place: IssueCollector
 ) -> ArgumentSource | None:
-    """Where an argument's value, as TOML gives it, comes from; None after an error at `place`."""
+    """Read the source of an argument from TOML; None after an error at `place`."""
     if isinstance(value, str) and scope.kinds.get(value) == "tensors":
         value = scope.items(value)
     is_tuple = isinstance(value, (list, tuple))
@@ -79,10 +79,10 @@ def read_argument_source(
 def read_number(  # noqa: PLR0911
     value: Any, scope: OpScope, place: IssueCollector
 ) -> ArgumentSource | None:
-    """A tensor or a number, or None; None after an error.
+    """Read a tensor, a number or None; return None after an error.
 
     Args:
-        value: as TOML gives it: a string, a number or a boolean.
+        value: TOML value: a string, a number or a boolean.
         scope: where names are looked up.
         place: where the value is written.
     """
@@ -114,10 +114,10 @@ def read_number(  # noqa: PLR0911
 def _float(
     text: str, kind: str | None, scope: OpScope, place: IssueCollector
 ) -> ArgumentSource | None:
-    """A float argument, with what it is where it may be None, or an item of a list of floats.
+    """Read a float argument, with its value for None, or an item of a list of floats.
 
     Returns:
-        None where the text is something else; a source of another kind after an error.
+        None if the text is something else; a source of another kind after an error.
     """
     default, item = _DEFAULT.fullmatch(text), _ITEM.fullmatch(text)
     name = default["name"] if default else item["name"] if item else text
@@ -158,7 +158,7 @@ def _descriptor(
 
 
 def _layout(value: Any, place: IssueCollector) -> tuple[tuple[str, int | bool], ...]:
-    """Where the blocks of a descriptor lie in shared memory; empty for the default."""
+    """Layout of a descriptor's blocks in shared memory; empty for the default."""
     if not isinstance(value, dict):
         place.error(f"must be a table, not {toml_type(value)}", "e.g. `{ transposed = true }`")
         return ()
@@ -211,13 +211,13 @@ def _size(value: Any, scope: OpScope, place: IssueCollector) -> Expression | Non
 
 
 _MAX_GRID_AXES = 3
-"""Dimensions of a grid."""
+"""Maximum of dimensions of a grid."""
 
 
 def read_launches(
     op: OpSection, name: str, dialect: Dialect, scope: OpScope, place: IssueCollector
 ) -> tuple[Launch, ...]:
-    """The launches of an op in order; errors at `place`, the op."""
+    """Read the launches of an op, in order; errors are added to `place`, the op."""
     if not op.launch:
         return (_launch(op, (name, f"{name}_kernel"), dialect, scope, place),)
     for key in LaunchKeys.model_fields:
@@ -258,6 +258,7 @@ def _launch(
     non_integers = non_integer_names(keys)
     outer = outer.where(when)
     scope = outer.inside(tuned, place.at("configs"), non_integers=non_integers, is_open=is_open)
+    # A constant that a candidate sets to None has to be tested before it is used.
     scope = replace(scope, optional={*scope.optional, *optional_names(keys)})
     candidates = read_candidates(keys, dialect, scope, place)
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
@@ -300,7 +301,7 @@ def _launch(
 
 
 def read_condition(text: str | None, scope: OpScope, place: IssueCollector) -> Expression | None:
-    """The `when` of a launch; an error at `place` when it is the same in every call."""
+    """Read the `when` of a launch; it is an error at `place` if it is the same in every call."""
     if text is None:
         return None
     condition = scope.condition(text, place)
@@ -311,7 +312,7 @@ def read_condition(text: str | None, scope: OpScope, place: IssueCollector) -> E
 
 
 def _own_constants(constants: Mapping[str, Any]) -> list[str]:
-    """Constants with a value of their own; `N = { value = "N", ... }` is the dimension itself."""
+    """Constants that are not a dimension of the same name: `N = { value = "N", ... }`."""
     values = {name: v.get("value") if isinstance(v, dict) else v for name, v in constants.items()}
     return [
         name
@@ -339,7 +340,7 @@ def _grid(
 def _assumed(
     values: Sequence[str | Sequence[str]], place: IssueCollector
 ) -> tuple[tuple[str, ...], ...]:
-    """The names of `divisible` for each aligned image."""
+    """Return the names in `divisible` for each aligned image."""
     lists = [(at, value) for at, value in enumerate(values) if not isinstance(value, str)]
     names = [value for value in values if isinstance(value, str)]
     if not lists:

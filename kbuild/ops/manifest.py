@@ -23,7 +23,7 @@ _KIND = "a description of ops"
 CHOOSE_OP = "_kbuild_choose"
 """The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice.
 
-Launches are counted over all kernels, these in the order of their names."""
+Launches are counted over all kernels, which are in the order of their names."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class ManifestKernel:
 
     section: DslSection
     candidates: tuple[tuple[Candidate, ...], ...]
-    """Of each launch, all ops after another."""
+    """Candidates of each launch, of all ops in order."""
     keys: tuple[tuple[str, ...], ...] = ()
-    """Of each op: its key, which may be the kernel's own; that of the section when empty."""
+    """Key of each op, which may come from the kernel; empty if the section's keys apply."""
     proposals: tuple[tuple[str, tuple[TuneProposal, ...]], ...] = ()
-    """Op -> what its kernel says of the sizes that it is made for."""
+    """Op -> sizes that its kernel is compiled for."""
     resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
-    """Op -> what its arguments have to be before a candidate runs."""
+    """Op -> values of its arguments before a candidate runs."""
 
     @property
     def name(self) -> str:
@@ -46,10 +46,10 @@ class ManifestKernel:
         return self.section.name
 
     def ops(self) -> tuple[OpSpec, ...]:
-        """The ops with their real candidates.
+        """Return the ops with their final candidates.
 
         Raises:
-            ValueError: the section is of other launches than the candidates.
+            ValueError: the section and the candidates have different launches.
         """
         count = sum(len(op.launches) for op in self.section.ops)
         if count != len(self.candidates):
@@ -67,15 +67,15 @@ class ManifestKernel:
 
 @dataclass(frozen=True)
 class OpManifest:
-    """What a variant has in it."""
+    """The contents of a variant, for tuning it."""
 
     namespace: str
-    """Of its Torch ops."""
+    """Namespace of its Torch ops."""
     kernels: tuple[ManifestKernel, ...]
     versions: tuple[tuple[str, str], ...] = ()
-    """Distribution or program -> version, for the tables: `triton`, `ptxas`."""
+    """Distribution or program -> version, to be recorded in tables: `triton`, `ptxas`."""
     images: str = ""
-    """A digest of the device code; empty when it is not known."""
+    """Digest of the device code; empty if it is unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """The description as a JSON object."""
@@ -92,10 +92,10 @@ class OpManifest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpManifest:
-        """The inverse of `to_json`.
+        """Parse the JSON object of `to_json`.
 
         Raises:
-            ValueError: it is not a description, or of another format.
+            ValueError: it is not a description, or has another format.
         """
         known = data.get("format")
         if known != MANIFEST_FORMAT:
@@ -110,7 +110,7 @@ class OpManifest:
             raise ValueError(f"it is not a description of ops: {error}") from error
 
     def measured(self) -> str:
-        """What times depend on, as text: neither the namespace nor what is to be measured."""
+        """Text of everything that times depend on, without the namespace and the tuning cases."""
         data = self.to_json()
         for kernel in data["kernels"]:
             ops = kernel["section"].get("op", ())
@@ -120,12 +120,12 @@ class OpManifest:
         return json.dumps({**data, "namespace": ""}, sort_keys=True)
 
     def text(self) -> str:
-        """The file's content; keys stay in their order, which counts in `let`."""
+        """Content of the file; keys keep their order, which matters in `let`."""
         return json.dumps(self.to_json(), indent=1) + "\n"
 
 
 def read_manifest(variant: Path) -> OpManifest:
-    """The description in a variant's folder.
+    """Read the description in a variant's folder.
 
     Raises:
         UsageError: there is none, or it cannot be read.

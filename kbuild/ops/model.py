@@ -1,6 +1,6 @@
-"""A checked op as frozen values, and the collector of issues that its readers report to.
+"""An op after its section was read and checked, and the collector of issues.
 
-Compilers, launchers, fake kernels and documentation are made from these values.
+Compilers, launchers, fake kernels and documentation are generated from these values.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kbuild.ops.schema.model import Schema
 from kbuild.project.config.issue import Issue, KeyPath
 
 Scalar: TypeAlias = "bool | int | float | str"
-"""The value of a constant or of a launch option."""
+"""Value of a constant or of a launch option."""
 Value: TypeAlias = "Scalar | DtypeName | None"
-"""What a call may choose for a constant."""
+"""Value that a call may choose for a constant."""
 Pairs: TypeAlias = "tuple[tuple[str, Scalar], ...]"
 """Names with values, in the author's order."""
 ConstantPairs: TypeAlias = "tuple[tuple[str, Scalar | None], ...]"
-"""The same where a value may be None."""
+"""Names with values, any of which may be None."""
 FillValue: TypeAlias = "int | float | str"
-"""What a tensor is filled with: a finite number, `inf`, `-inf` or `nan`."""
+"""Value that a tensor is filled with: a finite number, `inf`, `-inf` or `nan`."""
 
 
 def numbers_of(pairs: ConstantPairs) -> dict[str, int]:
-    """What expressions know of constants: `BLOCK`, and `has(BLOCK)`."""
+    """Values of constants for expressions: `BLOCK`, and `has(BLOCK)`."""
     numbers = {name: int(value) for name, value in pairs if isinstance(value, (bool, int))}
     return numbers | {f"has({name})": int(value is not None) for name, value in pairs}
 
@@ -39,30 +39,30 @@ class ShapeRule:
 
     tensor: str
     like: str = ""
-    """The tensor that has the same shape; `dims` is empty then."""
+    """A tensor with the same shape; `dims` is empty in that case."""
     dims: tuple[Expression | None, ...] = ()
-    """One expression per dimension; None once for `...`, which is any number of dimensions and the
-    same ones wherever an op says `...`."""
+    """One expression per dimension. None, at most once, stands for `...`: any number of
+    dimensions, which are the same wherever the op has `...`."""
 
     @property
     def rank(self) -> int | None:
-        """How many dimensions, where that is known."""
+        """Number of dimensions; None if it is unknown."""
         return None if self.like or None in self.dims else len(self.dims)
 
     def axis(self, position: int) -> int:
-        """The dimension at a position of `dims`, from the end when it is behind `...`."""
+        """Axis at a position of `dims`; negative, counted from the end, after `...`."""
         behind = None in self.dims[:position]
         return position - len(self.dims) if behind else position
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A name for a dimension: where a call's value is taken from."""
+    """Name of a dimension, and the axis of an argument that has its value in a call."""
 
     name: str
     tensor: str
     axis: int
-    """Negative behind `...`."""
+    """Negative after `...`."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class DtypeRule:
     choices: tuple[str, ...] = ()
     """Torch's names, such as `bfloat16`."""
     none: str = ""
-    """The tensor whose dtype is meant where the argument is None."""
+    """The tensor whose dtype is used if the argument is None."""
 
 
 @dataclass(frozen=True)
@@ -85,35 +85,36 @@ class DtypeName:
     """A dtype as the value of a constant."""
 
     name: str
-    """Torch's."""
+    """Torch's name of the dtype."""
 
 
 @dataclass(frozen=True)
 class ArgumentSource:
-    """Where the value of a kernel argument comes from."""
+    """Source of the value of a kernel argument."""
 
     kind: Literal["tensor", "int", "float", "bool", "descriptor", "tuple", "none"]
     name: str = ""
-    """The tensor (a descriptor's as well), or the float argument of the op."""
+    """The tensor, also of a descriptor; or the float argument of the op."""
     expression: Expression | None = None
-    """An integer's."""
+    """Value of an integer or a bool."""
     literal: float | None = None
-    """A float that is the same in every call; with a name, what it is where that is None."""
+    """A float that is the same in every call; with a name, the value to use where the argument
+    is None."""
     item: int | None = None
-    """The place in a list of floats; negative counts from its end."""
+    """Index in a list of floats; negative values count from its end."""
     block: tuple[Expression, ...] = ()
-    """A descriptor's: how much of each dimension is loaded at once, over constants alone."""
+    """Descriptor's block: elements per dimension that are loaded at once, over constants only."""
     padding: Literal["zero", "nan"] = "zero"
-    """A descriptor's: what is loaded from beyond the tensor's end."""
+    """Descriptor's value for elements beyond the tensor's end."""
     layout: tuple[tuple[str, int | bool], ...] = ()
-    """A descriptor's: where its blocks lie in shared memory, as Gluon's `NVMMASharedLayout` has it;
-    the default of the block if nothing says otherwise."""
+    """Descriptor's layout of blocks in shared memory, as arguments of Gluon's
+    `NVMMASharedLayout`; empty for the block's default layout."""
     items: tuple[ArgumentSource, ...] = ()
-    """A tuple's."""
+    """Items of a tuple."""
     double: bool = False
-    """Whether a float is passed with 64 bits; with 32 otherwise."""
+    """True if a float is passed with 64 bits instead of 32."""
     formula: FloatExpression | None = None
-    """A float's that calls compute."""
+    """A float that is computed in each call."""
 
     def integers(self) -> tuple[Expression, ...]:
         """The integer expressions in it."""
@@ -121,7 +122,7 @@ class ArgumentSource:
         return (*own, *(self.formula.integers() if self.formula is not None else ()))
 
     def block_shape(self, constants: ConstantPairs) -> tuple[int, ...]:
-        """How many elements a descriptor loads at once, by dimension, with a unit's constants.
+        """Return the size of a descriptor's block in each dimension, for a unit's constants.
 
         Raises:
             EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -154,27 +155,27 @@ class Constant:
 
     name: str
     value: Scalar | None = None
-    """The same in every call, when nothing below says another thing; None is a value, too."""
+    """Value in every call, unless a field below decides; None is a value, too."""
     expression: Expression | None = None
-    """What decides it."""
+    """Expression over the call that decides its value."""
     choices: tuple[Scalar, ...] = ()
-    """The values of `expression` that images are made for; none where other constants decide it."""
+    """Values of `expression` that images are compiled for; empty if other constants decide it."""
     values: tuple[Value, ...] = ()
-    """What the constant is for each of `choices`, where it is not the choice itself."""
+    """Value of the constant for each of `choices`; empty if it is the choice itself."""
     known: tuple[tuple[tuple[Node, int], ...], ...] = ()
-    """Parts of other expressions that each of `choices` settles, with their values."""
+    """Parts of other expressions with their values, for each of `choices`."""
     dtype: str = ""
-    """Torch's name of the dtype that it is."""
+    """Torch's name, if the constant is a dtype."""
     dtype_of: str = ""
-    """The tensor, or the argument, whose dtype it is."""
+    """The tensor or argument whose dtype it is."""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether `value` is its value."""
+        """True if `value` is its value in every call."""
         return self.expression is None and not self.dtype and not self.dtype_of
 
     def value_of(self, choice: Scalar) -> Value:
-        """What it is where `expression` is one of `choices`, or what other constants decide."""
+        """Value for one of `choices`, or for a value that other constants decide."""
         return self.values[self.choices.index(choice)] if self.values else choice
 
 
@@ -184,17 +185,17 @@ class Candidate:
 
     constants: ConstantPairs = ()
     options: Pairs = ()
-    """`num_warps` and the like."""
+    """Launch options such as `num_warps`."""
     when: Expression | None = None
-    """Calls that it is made for; all when None."""
+    """Condition of calls that may use it; None for all calls."""
     archs: tuple[str, ...] = ()
-    """Archs that it is made for, as `build.toml` writes archs; all when empty."""
+    """Archs that it is for, in the form of `build.toml`; empty for all."""
     aligned: bool = False
-    """It has the aligned image alone, so it is for calls that meet what that assumes."""
+    """Only an aligned image is compiled; calls must satisfy its assumptions."""
 
     @property
     def is_conditional(self) -> bool:
-        """True when there may be calls that it is not for."""
+        """True if there may be calls that cannot use it."""
         return self.when is not None or self.aligned
 
 
@@ -203,47 +204,47 @@ class Launch:
     """One launch of a kernel function."""
 
     functions: tuple[str, ...]
-    """The function's name; several when the first that the source has is meant."""
+    """Name of the function; of several names, the first that the source defines."""
     args: tuple[tuple[str, ArgumentSource], ...] = ()
-    """Kernel argument -> value, those that were written; `bind` finds the others by name."""
+    """Kernel argument -> source, as far as the section has them; `bind` adds the others by name."""
     constants: tuple[Constant, ...] = ()
     candidates: tuple[Candidate, ...] = (Candidate(),)
-    """In order: the first one that fits a call is the default."""
+    """In order; the first one that fits a call is the default."""
     autotune: bool = False
-    """The candidates are the kernel's own, and known when it is imported."""
+    """True if the candidates are the kernel's own, which are unknown until it is imported."""
     grid: tuple[Expression, ...] = ()
     path: KeyPath = field(default=(), compare=False)
-    """Where `build.toml` describes it."""
+    """Place in `build.toml`."""
     divisible: tuple[tuple[str, ...], ...] = ((),)
-    """Integer arguments that each aligned image assumes to be divisible by 16, in order."""
+    """Integer arguments that each aligned image assumes to be divisible by 16."""
     ones: tuple[str, ...] = ()
-    """Integer arguments that fast images assume to be 1."""
+    """Integer arguments that aligned images assume to be 1."""
     int64: tuple[str, ...] = ()
-    """Integer arguments with 64 bits."""
+    """Integer arguments that are passed with 64 bits."""
     when: Expression | None = None
-    """Calls that it is made in; it is skipped in others."""
+    """Condition of calls that perform it; None for all calls."""
     keep: tuple[Expression, ...] = ()
-    """What the kernel's own candidates must meet; others are judged when they are read."""
+    """Conditions for the kernel's own candidates; the section's are filtered when they are read."""
 
 
 @dataclass(frozen=True)
 class AtenValue:
-    """One argument of an ATen call, as the stable ABI takes it."""
+    """One argument of an ATen call, in the form of the stable ABI."""
 
     kind: Literal[
         "tensor", "number", "scalar", "str", "dtype", "layout", "memory_format", "device", "list",
         "previous", "none",
     ]  # fmt: skip
-    """`scalar` is a number where a tensor is expected, `previous` the result of the call before."""
+    """`scalar` is a number in place of a tensor, `previous` the result of the call before."""
     name: str = ""
-    """The tensor; the op's argument that is a text or a dtype; the tensor whose dtype or device is
-    meant, and the one whose dtype says which a `scalar` has."""
+    """The tensor; the op's text or dtype argument; or the tensor that gives a dtype, a device,
+    or the dtype of a `scalar`."""
     text: str = ""
     """A text, layout, memory format or dtype that is the same in every call."""
     number: ArgumentSource | None = None
     items: tuple[AtenValue, ...] = ()
     optional: bool = False
-    """Whether the schema says `?`, so that the value is boxed."""
+    """True if the schema has `?`, so that the value is boxed."""
 
     def flat(self) -> tuple[AtenValue, ...]:
         """The value, or the items of a list."""
@@ -255,11 +256,11 @@ class DispatcherCall:
     """One call of an operator through Torch's dispatcher."""
 
     operator: str
-    """`sum.dim_IntList`; `add` is the addition that the stable ABI offers in place of the operator,
-    with both tensors and the factor of the second."""
+    """Such as `sum.dim_IntList`. `add` is a function of the stable ABI, which takes both tensors
+    and the factor of the second."""
     values: tuple[AtenValue, ...]
     returned: tuple[bool, ...] = (False,)
-    """For each result whether it is a list of tensors."""
+    """True for each result that is a list of tensors."""
 
 
 @dataclass(frozen=True)
@@ -267,19 +268,19 @@ class AtenCall:
     """An ATen operator between the launches of an op."""
 
     operator: str
-    """As it is written: `mul.Scalar`."""
+    """Name in the section, such as `mul.Scalar`."""
     calls: tuple[DispatcherCall, ...]
-    """What runs for it, in order."""
+    """The calls that perform it, in order."""
     results: tuple[str, ...] = ()
-    """The results and temporaries that it produces; `None` for what is dropped."""
+    """Names of results and temporaries that it produces; `None` for dropped results."""
     aliases: tuple[str, ...] = ()
     """Tensors whose memory the results may share."""
     when: Expression | None = None
-    """Calls that it is made in; it is skipped in others."""
+    """Condition of calls that perform it; None for all calls."""
     before: int = 0
-    """Launches of the op that come before it."""
+    """Number of the op's launches before it."""
     path: KeyPath = field(default=(), compare=False)
-    """Where `build.toml` describes it."""
+    """Place in `build.toml`."""
 
     @property
     def produced(self) -> tuple[str, ...]:
@@ -287,12 +288,12 @@ class AtenCall:
         return tuple(name for name in self.results if name != "None")
 
     def tensors(self) -> frozenset[str]:
-        """The tensors that it reads or writes to."""
+        """Tensors that it reads or writes."""
         values = (v for call in self.calls for value in call.values for v in value.flat())
         return frozenset(v.name for v in values if v.kind in ("tensor", "scalar", "device"))
 
     def expressions(self) -> tuple[Expression, ...]:
-        """What is evaluated for its arguments."""
+        """Expressions that its arguments are computed from."""
         values = (v for call in self.calls for value in call.values for v in value.flat())
         numbers = (v.number for v in values if v.number is not None)
         return tuple(expression for number in numbers for expression in number.integers())
@@ -304,50 +305,50 @@ class TensorView:
 
     name: str
     of: str
-    """An argument, a result, a temporary, or another view."""
+    """An argument, a result, a temporary or another view."""
     shape: tuple[Expression, ...]
     strides: tuple[Expression, ...] | None
-    """In elements; None when it is contiguous."""
+    """In elements; None if the view is contiguous."""
     offset: Expression
-    """Of its first element from that of the other, in elements."""
+    """Distance, in elements, of its first element from that of the other tensor."""
 
 
 CaseValue: TypeAlias = "bool | int | float | str | tuple[int | float, ...]"
-"""A value of a tuning case; several for a list, and for what is written `...`."""
+"""Value of a tuning case; a tuple for lists and for `...`."""
 TuningCase: TypeAlias = "tuple[tuple[str, CaseValue], ...]"
 
 
 @dataclass(frozen=True)
 class TuneProposal:
-    """The sizes that a kernel is made for; the user who tunes it chooses the rest."""
+    """Sizes that a kernel is compiled for; other sizes of a tuning case are free."""
 
     sizes: tuple[tuple[str, int], ...] = ()
-    """Dimensions that are written into the kernel."""
+    """Dimensions that are constants of the kernel's code."""
     bounds: tuple[tuple[str, int], ...] = ()
-    """The largest that others are meant to be."""
+    """Upper bounds of other dimensions."""
 
 
 @dataclass(frozen=True)
 class TuneSpec:
-    """On what the candidates of an op are measured."""
+    """The calls with which the candidates of an op are measured."""
 
     cases: tuple[TuningCase, ...] = ()
-    """Names of dimensions and of arguments with their values; none means ordinary sizes."""
+    """Values by names of dimensions and arguments; empty for default sizes."""
     inputs: str = ""
-    """`module:function` that makes the tensors."""
+    """`module:function` that makes the input tensors."""
     reference: str = ""
     """`module:function` that computes the expected results."""
     rtol: float | None = None
     atol: float | None = None
     proposals: tuple[TuneProposal, ...] = ()
-    """The kernel's own words, for ordinary sizes."""
+    """Sizes of the kernel to use for default cases."""
     resets: tuple[tuple[str, FillValue], ...] = ()
-    """Arguments that are written to, with the value that they have before a candidate runs."""
+    """Arguments that the op writes to, with their values before a candidate runs."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """An op with the arguments and launches of another one, which returns some of its results."""
+    """An op with the arguments and launches of another one that returns only some results."""
 
     schema: Schema
     results: tuple[str, ...]
@@ -363,13 +364,13 @@ class OpSpec:
     """One op of a kernel."""
 
     path: KeyPath = field(compare=False)
-    """Where `build.toml` describes it."""
+    """Place in `build.toml`."""
 
     kernel: str
-    """The `[kernel.*]` section."""
+    """Name of the `[kernel.*]` section."""
     language: str
     toolchain: tuple[str, ...]
-    """Pinned distributions: `triton==3.9.0`."""
+    """Exact pins, such as `triton==3.9.0`."""
     sources: tuple[str, ...]
     schema: Schema
     results: tuple[str, ...]
@@ -377,9 +378,9 @@ class OpSpec:
     temporaries: tuple[str, ...]
     shapes: tuple[ShapeRule, ...]
     sizes: tuple[Dimension, ...]
-    """Every name that `shapes` gives to a dimension."""
+    """All names that `shapes` gives to dimensions."""
     dtypes: tuple[DtypeRule, ...]
-    """One for each tensor: arguments, results, temporaries."""
+    """A rule for each tensor: arguments, results, temporaries."""
     let: tuple[tuple[str, Expression], ...]
     require: tuple[Expression, ...]
     contiguous: tuple[str, ...]
@@ -388,16 +389,15 @@ class OpSpec:
     launches: tuple[Launch, ...]
     tune: TuneSpec = TuneSpec()
     returned: tuple[tuple[str, Expression], ...] = ()
-    """Results that may be None, each with the condition under which it is not."""
+    """Results that may be None, with the condition under which they are returned."""
     fills: tuple[tuple[str, FillValue], ...] = ()
-    """Tensors that have a value before the first launch: results, temporaries, and arguments that
-    are written to."""
+    """Values of tensors before the first launch: results, temporaries and mutated arguments."""
     views: tuple[TensorView, ...] = ()
-    """Each behind those that it is a view of."""
+    """Views, each after the tensor or view that it is a view of."""
     aten: tuple[AtenCall, ...] = ()
-    """In order."""
+    """ATen calls, in order."""
     hooks: Literal["calls", "tuning", "none"] = "calls"
-    """When hooks of the kernels' own candidates count, see `OpSection`."""
+    """Use of hooks of the kernels' own candidates, see `OpSection`."""
     projections: tuple[Projection, ...] = ()
 
     @property
@@ -407,7 +407,7 @@ class OpSpec:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the tensor arguments; each of a list of them by itself, as `xs[0]`."""
+        """Names of the tensor arguments; those of a list are separate, as `xs[0]`."""
         return tuple(argument.name for argument in self.schema.tensors)
 
     @property
@@ -422,12 +422,12 @@ class OpSpec:
 
     @property
     def batch_owner(self) -> ShapeRule | None:
-        """The argument that says what `...` is."""
+        """The argument that determines `...`."""
         always = (r for r in self.shapes if r.tensor in self.inputs and None in r.dims)
         return next((rule for rule in always if rule.tensor not in self.optional), None)
 
     def checked_dims(self, rule: ShapeRule) -> Iterator[tuple[int, Expression]]:
-        """The dimensions of an argument that do not say themselves what their name stands for."""
+        """Yield the dimensions of an argument that are not the definition of their own name."""
         sized_axes = {(size.tensor, size.axis) for size in self.sizes}
         for position, dim in enumerate(rule.dims):
             axis = rule.axis(position)
@@ -469,12 +469,12 @@ class OpSpec:
         return next((view for view in self.views if view.name == name), None)
 
     def viewed(self, name: str) -> str:
-        """The tensor whose memory a view shares; the tensor itself when it is none."""
+        """The tensor whose memory a view shares; the tensor itself if it is not a view."""
         view = self.view(name)
         return name if view is None else self.viewed(view.of)
 
     def dtype_rule(self, name: str) -> DtypeRule:
-        """The rule of a tensor or an argument, with `like` followed to the list."""
+        """Rule of a tensor or an argument, after following `like`."""
         rules = {rule.tensor: rule for rule in self.dtypes}
         rule = rules[name]
         while rule.like:
@@ -482,7 +482,7 @@ class OpSpec:
         return rule
 
     def shape(self, tensor: str) -> ShapeRule | None:
-        """The rule of a tensor, with `like` followed to its end."""
+        """Rule of a tensor, after following `like`."""
         rules = {rule.tensor: rule for rule in self.shapes}
         rule = rules.get(tensor)
         while rule is not None and rule.like in rules:
@@ -490,7 +490,7 @@ class OpSpec:
         return rule
 
     def named_size(self, node: Node) -> Name | None:
-        """The name that the op has for a dimension, such as `size(x, -1)`; None for other nodes."""
+        """The op's name of a dimension such as `size(x, -1)`; None for other nodes."""
         if not isinstance(node, Query) or node.function != "size" or node.axis is None:
             return None
         rule = self.shape(node.tensor)
@@ -503,7 +503,7 @@ class OpSpec:
         return None
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
-        """Every combination of dtypes that images are made for: tensor -> dtype."""
+        """Every combination of dtypes that images are compiled for: tensor -> dtype."""
         combinations: list[dict[str, str]] = [{}]
         for rule in self.dtypes:
             if not rule.like:
@@ -520,24 +520,24 @@ class OpSpec:
 
 @dataclass(frozen=True)
 class IssueCollector:
-    """A key path that collects issues; places below it collect into the same list."""
+    """A key path and the list that issues are added to; paths below it share the list."""
 
     path: KeyPath
     issues: list[Issue] = field(default_factory=list)
 
     def at(self, *keys: str | int) -> IssueCollector:
-        """The place of a key or element below this one."""
+        """Return the collector for a key or element below this one."""
         return IssueCollector((*self.path, *keys), self.issues)
 
     def error(self, message: str, hint: str = "") -> None:
-        """Something that has to be mended here."""
+        """Add an error at this path."""
         self.issues.append(Issue(self.path, message, hint))
 
     def warning(self, message: str, hint: str = "") -> None:
-        """Something doubtful here."""
+        """Add a warning at this path."""
         self.issues.append(Issue(self.path, message, hint, "warning"))
 
     @property
     def errors(self) -> int:
-        """How many errors there are so far, here and elsewhere."""
+        """Number of errors so far, at any path."""
         return sum(issue.severity == "error" for issue in self.issues)

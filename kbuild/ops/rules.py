@@ -1,6 +1,6 @@
 """Rules for `[kernel.*]` sections in Python DSLs and for their tuned tables.
 
-What reads sections is imported where there is one: most projects have none.
+The readers of sections are imported on demand: most projects have no such section.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 _FIRST_STABLE_LISTS = Version.parse("2.10")
-"""The release of Torch whose stable ABI passes strings, lists and devices."""
+"""First release of Torch whose stable ABI passes strings, lists and devices."""
 
 
 class DslRules:
-    """The rules of one project. They read each section once, and planning takes `sections`."""
+    """The rules of a project. They read each section once, into `sections`, which planning uses."""
 
     def __init__(self) -> None:
         self.sections: dict[str, tuple[DslSection, ...]] = {}
-        """Kernel -> its section, and those that plug-ins read from keys of it."""
+        """Kernel -> its section, and the sections that plug-ins derive from its keys."""
 
     def __call__(self, document: Document, context: RuleContext) -> Iterator[Issue]:
-        """Every issue of the document's sections and tables."""
+        """Yield all issues of the document's sections and tables."""
         tables = document.in_dsls()
         if not tables:
             return
@@ -47,7 +47,7 @@ class DslRules:
             needs_ops = name not in context.plugins.kernels
             section = read_section(name, table, needs_ops=needs_ops)
             yield from _check_section(section, document, context)
-            # Planning reports what is wrong with these: the plug-in's command may mend it.
+            # Planning reports errors in these: the plug-in's command may correct them before.
             read = (
                 read_section(own.name, {**table, **own.table}, origin=own.origin)
                 for own in context.plugins.sections_of(name)
@@ -65,7 +65,7 @@ class DslRules:
 def _check_section(
     section: DslSection, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    """A kernel's language is one that kbuild can build, and its ops are described well."""
+    """Yield issues of a section: an unknown language, keys, ops, toolchain."""
     from kbuild.ops.dialects import DIALECTS
 
     name, language = section.name, section.table["language"]
@@ -82,7 +82,7 @@ def _check_section(
 
 
 def _check_fallbacks(document: Document) -> Iterator[Issue]:
-    """Functions for TVM-FFI do not fall back on their DSL: what would run there is Torch's."""
+    """Yield fallbacks of TVM-FFI functions: the DSL's launches need Torch."""
     if document.frameworks() != ["tvm-ffi"]:
         return
     for name in document.in_dsls():
@@ -94,7 +94,7 @@ def _check_fallbacks(document: Document) -> Iterator[Issue]:
 
 
 def _check_types(document: Document) -> Iterator[Issue]:
-    """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
+    """Yield arguments and results that old stable ABIs of Torch, or TVM-FFI, cannot pass."""
     for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
     floors = [value for value in (floor.values() if isinstance(floor, dict) else [floor]) if value]
@@ -124,7 +124,7 @@ def _check_types(document: Document) -> Iterator[Issue]:
 def _boxed_steps(
     document: Document, op: KeyPath, old: list[Any], *, for_ffi: bool
 ) -> Iterator[Issue]:
-    """ATen calls need Torch, and lists in its stable ABI; views need Torch's tensors."""
+    """Yield ATen calls and views that an old stable ABI, or TVM-FFI, does not support."""
     if for_ffi and document.get(*op, "views"):
         yield Issue((*op, "views"), "no function for TVM-FFI has views", "use `[torch]`")
     for index, _launch in enumerate(document.items(*op, "launch")):
@@ -200,7 +200,7 @@ def _unknown_keys(
 
 
 def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
-    """The kernels of an op are in its sources, and declare the dtypes of the op."""
+    """Yield ops whose kernels are not in the sources, or declare other dtypes."""
     from kbuild.ops.dialects import DIALECTS
     from kbuild.ops.kernel_functions import missing_kernel
 
@@ -221,7 +221,7 @@ def _module(file: str, tree: SourceTree) -> ast.Module | None:
     try:
         return tree.scan(file, _parse)
     except (ConfigError, OSError):
-        return None  # a rule of its own reports it
+        return None  # another rule reports it
 
 
 def _type_mismatches(
@@ -247,11 +247,11 @@ def _parse(data: bytes) -> ast.Module | None:
 
 
 _MAX_ROWS_SHOWN = 5
-"""Rows of one table that are named when they mean nothing."""
+"""Maximum of useless rows of a table that are reported one by one."""
 
 
 def _check_tables(sections: Sequence[DslSection], tree: SourceTree) -> Iterator[Issue]:
-    """Every `tuned/*.json` is a table, and its rows are of what the sections have."""
+    """Yield invalid tables, and rows that match no launch or candidate."""
     if not tree.is_dir(TABLES_FOLDER):
         return
     from kbuild.ops.tuned_tables import parse_table, stale_rows
@@ -266,7 +266,7 @@ def _check_tables(sections: Sequence[DslSection], tree: SourceTree) -> Iterator[
         except ConfigError as error:
             yield from map(_issue_of, error.problems)
             continue
-        # What follows from a section that is wrong says nothing of the table.
+        # Rows cannot be compared with a section that has errors.
         problems = stale_rows(file, ops) if is_sound else ()
         yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
         count = len(problems) - _MAX_ROWS_SHOWN

@@ -1,4 +1,4 @@
-"""The names of an op, the expressions over them, and the `shapes` table, which names dimensions."""
+"""The names of an op, expressions over them, and the `shapes` table, which names dimensions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ NameKind = Literal[
     "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",
     "list", "floats", "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
-"""`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
-which is a `tensor` by its own name: `xs[0]`."""
+"""`list` is a list of integers or booleans, `floats` of floats, `tensors` of tensors; each of
+these is a `tensor` with a name of its own, such as `xs[0]`. `word` is a constant that is no
+integer."""
 _TITLES: dict[NameKind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -37,31 +38,31 @@ _ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LIST
 
 @dataclass(frozen=True)
 class OpScope:
-    """Names with their kinds. Each name means one thing in an op."""
+    """Names and their kinds; each name has one meaning in an op."""
 
     kinds: dict[str, NameKind] = field(default_factory=dict)
     optional: Collection[str] = ()
     """Arguments that may be None."""
     shapes: dict[str, ShapeRule] = field(default_factory=dict)
     allocated: bool = True
-    """Whether results and temporaries exist when the expressions are evaluated."""
+    """True if results and temporaries exist when the expressions are evaluated."""
     is_open: bool = False
-    """Whether there are constants that only the kernel knows."""
+    """True if the kernel has constants that the section does not know."""
     let: dict[str, Expression] = field(default_factory=dict)
-    """What the names of `let` stand for."""
+    """Expressions of the names of `let`."""
     given: frozenset[str] = frozenset()
-    """Arguments that may be None, and are given for sure."""
+    """Arguments that may be None in general, but are given where the expressions are evaluated."""
     views: dict[str, str] = field(default_factory=dict)
-    """View -> the tensor whose memory it shares, which is none."""
+    """View -> the tensor whose memory it shares, which is not a view."""
 
     @property
     def loose(self) -> frozenset[str]:
-        """What may be None here; so may a view of it."""
+        """Arguments that may be None here, and views of these."""
         loose = frozenset(self.optional) - self.given
         return loose | {view for view, root in self.views.items() if root in loose}
 
     def add(self, name: str, kind: NameKind, place: IssueCollector) -> bool:
-        """Enter a name; an error at `place` when it means something else already."""
+        """Add a name; report an error at `place` if it has another meaning already."""
         if name.startswith("_") and kind not in ("constant", "word"):
             place.error(f"`{name}` starts with `_`", "kbuild's own names do")
             return False
@@ -73,35 +74,35 @@ class OpScope:
         return True
 
     def tensors(self) -> list[str]:
-        """Every tensor that can be asked about."""
+        """Names of the tensors that expressions can query."""
         wanted = _TENSORS if self.allocated else _TENSORS[:1]
         return [name for name, kind in self.kinds.items() if kind in wanted]
 
     def items(self, name: str) -> list[str]:
-        """The tensors of a list of them."""
+        """Names of the tensors in a list."""
         return [tensor for tensor in self.kinds if tensor.startswith(f"{name}[")]
 
     def numbers(self) -> list[str]:
-        """Every name that is an integer."""
+        """Names that are integers."""
         kinds = ("int", "bool", "size", "let", "constant")
         return [name for name, kind in self.kinds.items() if kind in kinds]
 
     def knowing(self, name: str, kind: NameKind) -> OpScope:
-        """The scope with one name more; one that means something already keeps its meaning."""
+        """Return the scope with an additional name; an existing name keeps its kind."""
         return replace(self, kinds={name: kind, **self.kinds})
 
     def before_allocation(self) -> OpScope:
-        """The same names while only the call's arguments exist."""
+        """Return the scope for expressions that are evaluated before allocation."""
         return replace(self, allocated=False)
 
     def where(self, condition: Expression | None) -> OpScope:
-        """The same names in calls that meet a condition."""
+        """Return the scope for calls that satisfy a condition."""
         if condition is None:
             return self
         return self.where_given(condition.given(self.let))
 
     def where_given(self, names: Collection[str]) -> OpScope:
-        """The same names in calls in which these arguments are given."""
+        """Return the scope for calls in which these arguments are given."""
         return replace(self, given=self.given | frozenset(names))
 
     def inside(
@@ -112,7 +113,7 @@ class OpScope:
         non_integers: Collection[str] = (),
         is_open: bool = False,
     ) -> OpScope:
-        """The scope of one launch, with its constants; `words` are those that are no integers."""
+        """Return the scope of a launch, with its constants."""
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
             scope.add(name, "word" if name in non_integers else "constant", place)
@@ -123,7 +124,7 @@ class OpScope:
         return self._read(text, parse, place)
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
-        """Read a predicate; None after an error at `place`."""
+        """Read a condition over these names; None after an error at `place`."""
         is_name = self._is_true_or_false(text.strip())
         return self._read(text, parse if is_name else parse_condition, place)
 
@@ -138,11 +139,11 @@ class OpScope:
         return expression if self._known(expression, place) else None
 
     def is_condition(self, expression: Expression) -> bool:
-        """True when its value is 0 or 1, as that of a boolean argument is."""
+        """True if the value is 0 or 1, as for a boolean argument."""
         return expression.is_condition or self._is_true_or_false(expression.text.strip())
 
     def floating(self, text: str, place: IssueCollector) -> FloatExpression | None:
-        """Read an expression that is a float; None when it is another one, and after an error."""
+        """Read a float expression; None for an integer expression, and after an error."""
         floats = {name for name, kind in self.kinds.items() if kind in ("float", "floats")}
         try:
             formula = parse_float(text, floats)
@@ -159,7 +160,7 @@ class OpScope:
         return formula
 
     def _is_true_or_false(self, name: str) -> bool:
-        """Whether it names a boolean argument, or a condition of `let`."""
+        """True for a boolean argument, or a condition of `let`."""
         meant = self.let.get(name)
         return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
 
@@ -167,7 +168,7 @@ class OpScope:
         return self._named(expression, place) and self._guarded(expression, place)
 
     def _named(self, expression: Expression, place: IssueCollector) -> bool:
-        fine = True
+        is_valid = True
         for leaf in expression.leaves():
             if isinstance(leaf, Query):
                 problem = self._asked(leaf)
@@ -178,11 +179,11 @@ class OpScope:
             if problem is not None:
                 message, hint = problem
                 place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
-                fine = False
-        return fine
+                is_valid = False
+        return is_valid
 
     def _guarded(self, expression: Expression, place: IssueCollector) -> bool:
-        """Whether what may be None is asked for only where it is given."""
+        """True if arguments that may be None are used only where they are given."""
         loose = expression.unguarded(self.loose, self.let)
         for leaf in loose:
             name = leaf.tensor if isinstance(leaf, Query) else leaf.name
@@ -193,7 +194,7 @@ class OpScope:
         return not loose
 
     def _matched(self, leaf: Match) -> tuple[str, str] | None:
-        """What is wrong with comparing an argument with a text or a fraction."""
+        """Problem of a comparison of an argument with a text or a float; None if there is none."""
         kind = self.kinds.get(leaf.subject)
         if leaf.tensor:
             known = [name for name, other_kind in self.kinds.items() if other_kind in _TENSORS]
@@ -255,7 +256,7 @@ class OpScope:
         return self._axis(query)
 
     def _of_tensors(self, query: Query) -> tuple[str, str] | None:
-        """A question about a list of tensors, or about one of its items as if it were a number."""
+        """Problem of a query about a list of tensors, or about its item as a number."""
         if query.function not in LIST_QUERIES:
             return self._used(query.tensor)
         count = len(self.items(query.tensor))
@@ -282,7 +283,7 @@ class OpScope:
 
 
 def _hint(name: str, known: Collection[str], title: str = "known") -> str:
-    """What was probably meant, else everything that is known."""
+    """Hint with the most similar name, else all known names."""
     return did_you_mean(name, known) or (f"{title}: {listed(known)}" if known else "")
 
 
@@ -290,9 +291,9 @@ ELLIPSIS = "..."
 
 
 class ShapeTableReader:
-    """The `shapes` table of one op, read in two steps: `let` stands between them.
+    """Reads the `shapes` table of an op in two steps, between which `let` is read.
 
-    First the names of dimensions are found, then every expression is read over all names.
+    The first step finds the names of dimensions; the second reads expressions over all names.
     """
 
     def __init__(
@@ -318,7 +319,7 @@ class ShapeTableReader:
                 self._table[tensor] = value
 
     def sizes(self) -> tuple[Dimension, ...]:
-        """Names of dimensions, each with the first tensor that is never None and has it."""
+        """Return named dimensions, each with the first required tensor that has it."""
         dimensions: dict[str, Dimension] = {}
         for tensor in self._required:
             value = self._table.get(tensor)
@@ -336,7 +337,7 @@ class ShapeTableReader:
         return tuple(dimensions.values())
 
     def _ranks(self) -> dict[str, ShapeRule]:
-        """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
+        """Rules with only a rank, so that axes in expressions can be checked early."""
         return {
             name: ShapeRule(name, dims=(parse(0),) * len(dims))
             for name, dims in self._table.items()
@@ -344,7 +345,7 @@ class ShapeTableReader:
         }
 
     def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
-        """Every rule that is fine; errors for those that are not, and for results without one."""
+        """Return the valid rules; report invalid ones, and results without a rule."""
         scope = self._scope.before_allocation()
         read = (self._rule(tensor, value, scope) for tensor, value in self._table.items())
         rules = {rule.tensor: rule for rule in read if rule is not None}
@@ -386,7 +387,7 @@ class ShapeTableReader:
     def _dim(
         self, tensor: str, dim: Any, scope: OpScope, place: IssueCollector
     ) -> Expression | None:
-        """The expression; None for `...`, and after an error."""
+        """Read a dimension; None for `...`, and after an error."""
         if dim == ELLIPSIS:
             return None
         if not isinstance(dim, (str, int)) or isinstance(dim, bool):
@@ -403,7 +404,7 @@ class ShapeTableReader:
         return expression
 
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Shapes are known without a device and without data."""
+        """Report shapes that depend on a tensor's data or on the image, see `RUNTIME_QUERIES`."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while added := {n for name in names & let.keys() for n in let[name].names()} - names:
@@ -429,7 +430,7 @@ class ShapeTableReader:
 
 
 def _dimension_name(dim: Any) -> str | None:
-    """The name that a dimension is, None when it is anything else."""
+    """Name of a dimension that is just a name; None for other expressions."""
     if not isinstance(dim, str) or dim == ELLIPSIS:
         return None
     try:

@@ -37,14 +37,14 @@ _ALTERNATIVES = {
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
-"""What no op takes, alone or in a list."""
+"""Types that no op takes, alone or in a list -> advice."""
 RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT_NAME = "out"
-"""What a single result without a name is called; several are `out0`, `out1`, ..."""
+"""Name of a single result without one; several are `out0`, `out1`, ..."""
 
 
 def read_schema(text: str, place: IssueCollector) -> Schema | None:
-    """The schema; None after an error that leaves nothing to go on with."""
+    """Read a schema; None after an error that makes it unusable."""
     try:
         schema = parse_schema(text)
     except SchemaError as error:
@@ -70,14 +70,14 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
 
 
 def result_names(schema: Schema) -> tuple[str, ...]:
-    """The names of the results, those without a name included."""
+    """Names of the results, with default names for those without one."""
     numbers = [""] if len(schema.returns) == 1 else range(len(schema.returns))
     named = zip(schema.returns, numbers, strict=True)
     return tuple(result.name or f"{RESULT_NAME}{number}" for result, number in named)
 
 
 def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
-    """Put the names of arguments and results into the scope."""
+    """Add the names of arguments and results to the scope."""
     for argument in schema.arguments:
         kind = kind_of(argument)
         if kind is not None:
@@ -118,7 +118,7 @@ def _validate_types(schema: Schema, place: IssueCollector) -> None:
 
 @dataclass(frozen=True)
 class SectionContext:
-    """The section that an op stands in."""
+    """The section that an op belongs to."""
 
     kernel: str
     dialect: Dialect
@@ -127,11 +127,12 @@ class SectionContext:
 
 
 def read_op(section: OpSection, owner: SectionContext, place: IssueCollector) -> OpSpec | None:
-    """The op, None when anything is wrong with it; errors at and below `place`."""
+    """Read an op; None if it has errors, which are added at and below `place`."""
     errors = place.errors
     schema = read_schema(section.schema_, place.at("schema"))
     if schema is None:
         return None
+    # Rules for a list apply to each of its tensors; issues are moved back to the list below.
     schema, before = sized(schema, section, place.at("schema")), len(place.issues)
     spec = _read_op_spec(spread(section, schema), schema, owner, place)
     place.issues[before:] = relocated(place.issues[before:], section)
@@ -154,6 +155,7 @@ def _read_op_spec(
     sizes = shapes.sizes()
     let = _let(section, scope, place.at("let"))
     rules = shapes.rules(dict(let))
+    # `require`, `returned` and `key` are evaluated before results and temporaries exist.
     early = scope.before_allocation()
     allocated = [name for name in result_names(schema) if name not in views]
     allocated += section.temporaries
@@ -199,23 +201,23 @@ def _read_op_spec(
 
 
 def _projections(section: OpSection, schema: Schema, place: IssueCollector) -> Iterator[Projection]:
-    """The ops that return some of the results."""
+    """Yield the ops that return only some of the results."""
     results = result_names(schema)
     for index, written in enumerate(section.projections):
         where = place.at(index)
-        own = read_schema(written.schema_, where.at("schema"))
+        projection_schema = read_schema(written.schema_, where.at("schema"))
         for name in written.results:
             if name not in results:
                 where.at("results").error(f"`{name}` is not a result", one_of(name, results))
-        if own is None:
+        if projection_schema is None:
             continue
-        types = [argument.type.name for argument in own.arguments]
+        types = [argument.type.name for argument in projection_schema.arguments]
         if types != [argument.type.name for argument in schema.arguments]:
             where.at("schema").error("has other arguments than the op", f"those of `{schema}`")
-        elif len(own.returns) != len(written.results):
+        elif len(projection_schema.returns) != len(written.results):
             where.at("results").error("are not as many as the schema says")
         else:
-            yield Projection(own, written.results)
+            yield Projection(projection_schema, written.results)
 
 
 def _let(
@@ -236,7 +238,7 @@ def _let(
 def _returned(
     table: Mapping[str, str], maybe: Sequence[str], scope: OpScope, place: IssueCollector
 ) -> tuple[tuple[str, Expression], ...]:
-    """When the results are there that may be None."""
+    """Conditions under which results that may be None are returned."""
     for name in table.keys() - set(maybe):
         hint = f"write `Tensor? {name}` in the schema" if not maybe else one_of(name, maybe)
         place.at(name).error(f"`{name}` is not a result that may be None", hint)
@@ -278,29 +280,29 @@ class DslSection:
 
     name: str
     language: str
-    """Empty when it is not one that kbuild knows."""
+    """Empty for a language that kbuild does not know."""
     toolchain: tuple[str, ...]
-    """Pinned distributions: `triton==3.9.0`."""
+    """Exact pins, such as `triton==3.9.0`."""
     sources: tuple[str, ...]
-    """POSIX paths relative to the project, the one with the kernel functions first."""
+    """POSIX paths relative to the project; the file with the kernel functions is first."""
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
     issues: tuple[Issue, ...] = field(compare=False)
-    """Everything that is wrong with it."""
+    """All issues of the section."""
     table: Mapping[str, Any] = field(repr=False)
-    """The section as `build.toml` has it, which plans and variants for tuning are written with."""
+    """The section as `build.toml` has it, to be written into plans and tuning manifests."""
     origin: str = ""
     """The part of the author's source that a plug-in read the section from; empty for sections of
     `build.toml`. See `PluginSection`."""
 
     @property
     def errors(self) -> tuple[Issue, ...]:
-        """The issues that have to be mended."""
+        """The issues that prevent a build."""
         return tuple(issue for issue in self.issues if issue.severity == "error")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DslSection:
-        """Read the `name` and the `section` of a kernel as plans and manifests write them.
+        """Parse `name` and `section` of a kernel in a plan or manifest.
 
         Raises:
             ValueError: the section has an error.
@@ -322,13 +324,13 @@ class DslSection:
 def read_section(
     name: str, table: Mapping[str, Any], *, origin: str = "", needs_ops: bool = True
 ) -> DslSection:
-    """Read a `[kernel.<name>]` table as TOML gives it.
+    """Read a `[kernel.<name>]` table of TOML.
 
     Args:
-        name: the kernel's.
+        name: name of the kernel.
         table: the section.
-        origin: see `DslSection`. Of such a section, errors alone are issues: a plug-in's ops need
-            not look like an author's.
+        origin: see `DslSection`. Warnings about such a section are dropped, since its ops are
+            generated by a plug-in.
         needs_ops: False where plug-ins read ops from another key of the table.
     """
     place = IssueCollector(("kernel", name))
@@ -347,7 +349,7 @@ def read_section(
         dialect.name if dialect is not None else "",
         toolchain,
         sources,
-        # What follows from an unknown language is not known.
+        # Without a known language, the ops were read with rules that do not apply.
         ops if dialect is not None else (),
         tuple(issues),
         table,
@@ -372,8 +374,8 @@ def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tu
     for index, pin in enumerate(pins):
         match = _PIN.fullmatch(pin) if isinstance(pin, str) else None
         if match is None:
-            spot = where.at(index) if isinstance(value, list) else where
-            spot.error(f"`{pin}` is not an exact version", f"write `{name}==<version>`")
+            pin_place = where.at(index) if isinstance(value, list) else where
+            pin_place.error(f"`{pin}` is not an exact version", f"write `{name}==<version>`")
         else:
             names.append(match["name"].lower().replace("_", "-"))
     for name in wanted if len(names) == len(pins) else ():

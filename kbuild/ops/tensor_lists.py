@@ -1,6 +1,6 @@
-"""Lists of tensors: how many each has, and what a section says of all of them at once.
+"""Lists of tensors: their lengths, and rules of a section for all tensors of a list.
 
-An op is written for a fixed number of pointers, so `Tensor[2] xs` is the tensors `xs[0]` and
+An op has a fixed number of pointers, so `Tensor[2] xs` stands for the tensors `xs[0]` and
 `xs[1]`; `xs` in `shapes`, `dtypes`, `contiguous`, `zero` and `fill` means both.
 """
 
@@ -19,9 +19,9 @@ from kbuild.project.config.file_model import OpSection
 from kbuild.project.config.issue import Issue
 
 _MOST = 64
-"""Tensors of a list."""
+"""Maximum of tensors in a list."""
 _MOST_OPTIONAL = 8
-"""Of a list in which each may be None: images double with each."""
+"""Maximum if each tensor may be None: each one doubles the number of images."""
 _BASES: dict[str, NameKind] = {
     "Tensor": "tensor",
     "int": "int",
@@ -37,7 +37,7 @@ _TABLES = ("shapes", "dtypes", "fill")
 
 
 def sized(schema: Schema, section: OpSection, place: IssueCollector) -> Schema:
-    """The schema with a size for each list of tensors: its own, or the last index in the section.
+    """Return the schema with a size for each list: its own, or from the last index in the section.
 
     Lists without a size are errors at `place`, the `schema` key.
     """
@@ -70,7 +70,7 @@ def _sized(argument: SchemaArgument, texts: str, place: IssueCollector) -> Schem
 
 
 def spread(section: OpSection, schema: Schema) -> OpSection:
-    """The section, with the rules for a list applied to each of its tensors."""
+    """Return the section, with the rules for a list applied to each of its tensors."""
     items = {
         argument.name: [f"{argument.name}[{at}]" for at in range(len(argument.type.items))]
         for argument in schema.arguments
@@ -112,7 +112,7 @@ def _listed(names: Sequence[Any], items: Mapping[str, Sequence[str]]) -> tuple[A
 
 
 def relocated(issues: Sequence[Issue], section: OpSection) -> list[Issue]:
-    """Issues about `shapes.xs[0]`, where `xs` is written, at `shapes.xs`; each of them once."""
+    """Move issues about `shapes.xs[0]` to `shapes.xs`, where the section has `xs`; each once."""
     return list(dict.fromkeys(_relocated(issue, section) for issue in issues))
 
 
@@ -129,7 +129,7 @@ def _relocated(issue: Issue, section: OpSection) -> Issue:
 
 
 def kind_of(argument: SchemaArgument) -> NameKind | None:
-    """What an argument is in expressions; None where no op takes such a thing."""
+    """Kind of an argument in expressions; None if no op can take it."""
     suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
     if not suffixes:
         return _BASES.get(argument.type.name)

@@ -42,31 +42,31 @@ class TunedRow:
     options: ConstantPairs
     microseconds: float
     default_microseconds: float
-    """What the default candidate took for the same call; the candidate's own time if it is it."""
+    """Time of the default candidate for the same call; of the row's own if it is the default."""
     spread: float = 0.0
-    """How far apart the times of several processes are, as a share of it; 0 when not known."""
+    """Difference between the times of several processes, relative to the time; 0 if unknown."""
 
     @property
     def place(self) -> RowKey:
-        """What the row is for; a table has one row for each."""
+        """Identity of the row, which is unique in a table."""
         return self.kernel, self.op, self.launch, tuple(sorted(self.dtypes)), self.key
 
     def names(self, candidate: Candidate) -> bool:
-        """True when the row's constants and options are the candidate's."""
+        """True if the row's constants and options are those of the candidate."""
         is_same = same_pairs(self.constants, candidate.constants)
         return is_same and same_pairs(self.options, candidate.options)
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
-        """The index of the row's candidate; None when there is none like it any more."""
+        """Index of the row's candidate; None if it does not exist any more."""
         return next((at for at, other in enumerate(candidates) if self.names(other)), None)
 
 
 @dataclass(frozen=True)
 class TunedTable:
-    """What was measured on one GPU model."""
+    """The measurements on one GPU model."""
 
     device: str
-    """The driver's name for it: `NVIDIA H200`."""
+    """The driver's name of the model, such as `NVIDIA H200`."""
     arch: str
     """`sm_90` (without a feature letter), `gfx942`."""
     rows: tuple[TunedRow, ...] = ()
@@ -81,12 +81,12 @@ class TunedTable:
         return tuple(row for row in self.rows if (row.kernel, row.op, row.launch) == wanted)
 
     def merged(self, newer: TunedTable) -> TunedTable:
-        """This table with the rows of a newer measurement; where both have a row, the newer's.
+        """Return this table with the rows of a newer one, which win over rows of the same place.
 
-        Driver and versions are those of the newer table, if it has them.
+        Driver and versions come from the newer table, if it has them.
 
         Raises:
-            ValueError: they are of different devices.
+            ValueError: the tables are for different devices.
         """
         if (newer.device, newer.arch) != (self.device, self.arch):
             raise ValueError(f"{newer.device} ({newer.arch}) is not {self.device} ({self.arch})")
@@ -100,7 +100,7 @@ class TunedTable:
 
 
 def merge_tables(tables: Iterable[TunedTable]) -> tuple[TunedTable, ...]:
-    """One table for each device, by name; later tables are newer."""
+    """Merge tables into one for each device, by name; later tables win."""
     tables_by_device: dict[tuple[str, str], TunedTable] = {}
     for table in tables:
         known = tables_by_device.setdefault((table.device, table.arch), replace(table, rows=()))
@@ -109,13 +109,13 @@ def merge_tables(tables: Iterable[TunedTable]) -> tuple[TunedTable, ...]:
 
 
 def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
-    """The rows in the order of what they are for; of several for the same, the last."""
+    """Sort rows by identity; of several with the same one, the last is kept."""
     last: Mapping[RowKey, TunedRow] = {row.place: row for row in rows}
     return tuple(last[place] for place in sorted(last))
 
 
 def same_pairs(pairs: ConstantPairs, other: ConstantPairs) -> bool:
-    """True for the same names with the same values, in any order; `True` is not `1`."""
+    """True for the same names with the same values, in any order; `True` differs from `1`."""
     return _typed_pairs(pairs) == _typed_pairs(other)
 
 
@@ -125,7 +125,7 @@ def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
 
 TABLE_FORMAT = 1
 CPU_DEVICE = "cpu"
-"""The arch of the processor, for which only tests tune."""
+"""Arch of the processor, for which only tests tune."""
 _KIND = "a table of `kbuild tune`"
 _HINT_RETUNE = "correct it, or remove it and run `kbuild tune` again"
 _ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
@@ -137,23 +137,23 @@ _GAP = re.compile(r"[\s,]*")
 
 @dataclass(frozen=True)
 class TunedTableFile:
-    """A table, and where in its file each row stands."""
+    """A table, and the lines of its rows in the file."""
 
     path: str
-    """As it is named to the user."""
+    """Path for messages."""
     table: TunedTable
     lines: tuple[int, ...] = ()
-    """The 1-based line of each row."""
+    """1-based line of each row."""
 
 
 def table_path(device: str) -> str:
-    """The path of a device's table relative to the project: `tuned/nvidia-h200.json`."""
+    """Path of a device's table relative to the project, such as `tuned/nvidia-h200.json`."""
     slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return f"{TABLES_FOLDER}/{slug or 'device'}.json"
 
 
 def read_tables(root: Path, paths: Sequence[str]) -> tuple[TunedTable, ...]:
-    """Tables of a project: one for each device, by name; of rows for the same, the last.
+    """Read the tables of a project and merge them into one for each device, by name.
 
     Raises:
         ConfigError: with everything that is wrong with the files.
@@ -162,7 +162,7 @@ def read_tables(root: Path, paths: Sequence[str]) -> tuple[TunedTable, ...]:
 
 
 def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, ...]:
-    """The table of each file.
+    """Read the table of each file.
 
     Raises:
         ConfigError: with everything that is wrong with them.
@@ -184,7 +184,7 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
 
 
 def parse_table(text: str | bytes, path: str) -> TunedTableFile:
-    """Read the table that a file called `path` holds.
+    """Parse a table; `path` is for messages.
 
     Raises:
         ConfigError: with everything that is wrong with it.
@@ -227,21 +227,23 @@ def _row_problem(  # noqa: PLR0917
 
 
 def write_table(root: Path, table: TunedTable) -> str:
-    """Add a table to the project's one of the same device; its path relative to the project.
+    """Merge a table into the project's file for the device; return the file's relative path.
 
-    Rows of the file that the new table lacks stay. Nothing is written when nothing changes.
+    Other rows of the file are kept. Nothing is written if nothing changes.
 
     Raises:
-        ConfigError: what is in the file cannot be read.
+        ConfigError: the existing file cannot be read.
     """
     path = table_path(table.device)
     target = root / path
     if target.is_file():
-        known = read_table_files(root, (path,))[0].table
-        if (known.device, known.arch) != (table.device, table.arch):
-            message = f"is for {known.device} ({known.arch}), not for {table.device} ({table.arch})"
+        existing = read_table_files(root, (path,))[0].table
+        if (existing.device, existing.arch) != (table.device, table.arch):
+            message = (
+                f"is for {existing.device} ({existing.arch}), not for {table.device} ({table.arch})"
+            )
             raise ConfigError([Problem(path, 0, "device", message, "move the file away")])
-        table = known.merged(table)
+        table = existing.merged(table)
     data = table_text(table).encode()
     if not target.is_file() or target.read_bytes() != data:
         replace_atomically(target, data, durable=True)
@@ -279,7 +281,7 @@ def row_to_json(row: TunedRow) -> dict[str, Any]:
 
 
 def row_from_json(data: Any) -> TunedRow:
-    """The inverse of `row_to_json`.
+    """Parse the JSON object of `row_to_json`.
 
     Raises:
         ValueError: it is not a row.
@@ -320,12 +322,12 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def is_arch(text: str) -> bool:
-    """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
+    """True for the arch of a table: `sm_90` without a feature letter, `gfx942`, `cpu`."""
     return text == CPU_DEVICE or _ARCH.fullmatch(text) is not None
 
 
 def _lines(text: str) -> Iterator[int]:
-    """The line of each row of a text that is JSON; as many as can be told."""
+    """Yield the line of each row in JSON text, as far as possible."""
     start = _ROWS.search(text)
     at = start.end() if start else len(text)
     decoder, line, counted = json.JSONDecoder(), 1, 0
@@ -334,14 +336,14 @@ def _lines(text: str) -> Iterator[int]:
         yield line
         try:
             _, at = decoder.raw_decode(text, gap.end())
-        except ValueError:  # `"rows": [` stands in a string before
+        except ValueError:  # the match of `"rows": [` was inside of a string
             return
 
 
 def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
     value = data.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_of`
+        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_from_json`
     return value
 
 
@@ -358,7 +360,7 @@ _STALE_HINT = "the row is ignored; run `kbuild tune` again, then remove it"
 
 
 def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ...]:
-    """A warning for each row that no launch or no candidate fits; such rows decide nothing."""
+    """Yield a warning for each row without a matching launch or candidate; it has no effect."""
     reasons = enumerate(_stale_reason(row, ops) for row in file.table.rows)
     return tuple(
         _row_problem(file.path, file.lines, at, reason[0], reason[1] or _STALE_HINT, "warning")
@@ -379,7 +381,7 @@ def _stale_reason(  # noqa: PLR0911
         return f"`{row.kernel}` has no op `{row.op}`", did_you_mean(row.op, names)
     if row.launch >= len(op.launches):
         return f"`{row.op}` has no launch {row.launch}", ""
-    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel's
+    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel has one
     if len(row.key) != len(op.key) and not own_key:
         return f"its key has {len(row.key)} values, that of `{row.op}` {len(op.key)}", ""
     if dict(row.dtypes) not in [dict(dtypes) for dtypes in op.dtype_sets()]:
@@ -392,7 +394,7 @@ def _stale_reason(  # noqa: PLR0911
 
 
 def candidate_toml(constants: ConstantPairs, options: ConstantPairs) -> str:
-    """A candidate as `build.toml` would write it."""
+    """A candidate in the syntax of `build.toml`."""
     pairs = ", ".join(f"{name} = {_toml_value(value)}" for name, value in (*constants, *options))
     return "{ " + pairs + " }" if pairs else "{}"
 

@@ -14,9 +14,9 @@ from kbuild.project.config.file_model import TuneSection
 from kbuild.project.config.issue import listed, one_of
 
 ELLIPSIS = "..."
-"""The name of the dimensions that a shape leaves open."""
+"""Name of the dimensions that a shape leaves open."""
 MAX_CASES = 4096
-"""More cases than anybody waits for."""
+"""Maximum of cases of an op."""
 _FUNCTION_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _INT64 = 2**63
 _DESCRIPTIONS = {
@@ -29,7 +29,7 @@ _DESCRIPTIONS = {
 def read_tuning(
     section: TuneSection | None, schema: Schema, sizes: Sequence[Dimension], place: IssueCollector
 ) -> TuneSpec:
-    """What the table says; errors at and below `place`."""
+    """Read the table; errors are added at and below `place`."""
     if section is None:
         return TuneSpec()
     return TuneSpec(
@@ -48,7 +48,7 @@ def read_cases(
     sizes: Sequence[Dimension],
     place: IssueCollector,
 ) -> tuple[TuningCase, ...]:
-    """Cases as they are written, and all combinations of the values in `product`, each once."""
+    """Read the cases, and all combinations of the values in `product`, each once."""
     kinds = case_kinds(schema, sizes)
     tuning_cases = [_case(case, kinds, place.at("cases", at)) for at, case in enumerate(cases)]
     count = math.prod(len(values) for values in product.values()) if product else 0
@@ -63,14 +63,14 @@ def read_cases(
         errors = where.errors
         tuning_cases.append(_case(dict(zip(product, row, strict=True)), kinds, where))
         if where.errors > errors:
-            break  # the others lack the same
+            break  # the other combinations have the same problem
     return tuple(dict.fromkeys(tuning_cases))
 
 
 def case_kinds(schema: Schema, sizes: Sequence[Dimension]) -> dict[str, str]:
-    """What a case may say: `size`, a type such as `int[]`, `tensor` for one that may be None.
+    """Name -> kind of value in a case: `size`, a type such as `int[]`, `tensor` for `Tensor?`.
 
-    What every case has to say ends with `!`. Dtypes are those of `dtypes`.
+    Required values end with `!`. Dtypes have no kind: they are those of the op's `dtypes`.
     """
     kinds = {size.name: "size" for size in sizes}
     for argument in schema.arguments:

@@ -22,13 +22,13 @@ _CPU = "cpu"
 
 @dataclass(frozen=True, order=True)
 class ImageTarget:
-    """An arch, and which kind of code for it."""
+    """An arch, and a kind of code for it."""
 
     arch: str
     """`sm_80`, `sm_90a` (this chip), `sm_100f` (its family), `gfx942`."""
     kind: ImageKind
-    """PTX is compiled by the driver, for the arch and those after it. An object is host code that
-    launches the machine code within it."""
+    """The driver compiles PTX, for the arch and later ones. An object is host code that contains
+    and launches machine code."""
 
     def __post_init__(self) -> None:
         if (self.arch, self.kind) == (_CPU, "object"):
@@ -62,7 +62,7 @@ class ImageTarget:
 
     @property
     def is_amd(self) -> bool:
-        """True for what runs through HIP."""
+        """True for archs that run through HIP."""
         return rocm.is_arch(self.arch)
 
     @property
@@ -74,9 +74,9 @@ class ImageTarget:
         return Capability(int(match["major"]), int(match["minor"]), match["feature"])
 
     def is_one_of(self, archs: tuple[str, ...]) -> bool:
-        """True when one of `archs`, as `build.toml` writes them, means this one.
+        """True if one of `archs`, in the form of `build.toml`, includes this one.
 
-        `9.0` means `sm_90` and `sm_90a`, `9.0a` only the latter.
+        `9.0` includes `sm_90` and `sm_90a`, `9.0a` only the latter.
 
         Raises:
             ValueError: one of them is not an arch.
@@ -84,15 +84,15 @@ class ImageTarget:
         return any(self._is(arch) for arch in archs)
 
     def _is(self, arch: str) -> bool:
-        own = self.capability
-        if own is None or rocm.is_arch(arch):
+        capability = self.capability
+        if capability is None or rocm.is_arch(arch):
             return arch == self.arch
         wanted = Capability.parse(arch).target
-        return own == wanted or (not wanted.feature and own.base == wanted.base)
+        return capability == wanted or (not wanted.feature and capability.base == wanted.base)
 
 
 CPU_TARGET = ImageTarget(_CPU, "object")
-"""The host's processor, which kbuild knows nothing more of."""
+"""The host's processor, without further details."""
 
 
 def targets_of_arch(arch: str) -> tuple[ImageTarget, ...]:
@@ -109,9 +109,9 @@ def targets_of_arch(arch: str) -> tuple[ImageTarget, ...]:
 
 
 _UNIT_FORMAT = 1
-"""Rises when the same unit would be compiled to something else."""
+"""Version of the unit's meaning; increased when the same unit compiles to something else."""
 _LABELS = ("kernel", "op", "launch")
-"""Whose unit it is; the image does not depend on that."""
+"""Fields that identify the owner of a unit; the image does not depend on them."""
 
 
 @dataclass(frozen=True)
@@ -120,28 +120,28 @@ class KernelUnit:
 
     language: str
     kernel: str
-    """The `[kernel.*]` section."""
+    """Name of the `[kernel.*]` section."""
     op: str
     launch: int
     """Index into the op's launches."""
     functions: tuple[str, ...]
-    """The function's name; several when the first that the source has is meant."""
+    """Name of the function; of several names, the first that the source defines."""
     target: ImageTarget
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype."""
     absent: tuple[str, ...] = ()
     """Tensors that are None."""
     scalars: tuple[tuple[str, str], ...] = ()
-    """Names that are no tensors -> `int`, `float` or `bool`."""
+    """Names that are not tensors -> `int`, `float` or `bool`."""
     args: tuple[tuple[str, str], ...] = ()
-    """Kernel argument -> what it gets, where the section says so."""
+    """Kernel argument -> its source as text, as far as the section has it."""
     constants: ConstantPairs = ()
     dtype_constants: tuple[tuple[str, str], ...] = ()
     """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()
-    """Launch options, `num_warps` and the like."""
+    """Launch options such as `num_warps`."""
     aligned: bool = False
-    """Whether pointers are assumed to be divisible by 16, and what follows holds."""
+    """True if pointers are assumed to be divisible by 16, and `divisible` and `ones` apply."""
     divisible: tuple[str, ...] = ()
     """Integer arguments that are assumed to be divisible by 16."""
     ones: tuple[str, ...] = ()
@@ -165,14 +165,14 @@ class KernelUnit:
             raise ValueError("a unit compiles a function")
 
     def key(self, sources: Mapping[str, str], toolchain: Mapping[str, str]) -> str:
-        """The name of the unit's image in a cache: 64 hexadecimal digits.
+        """Return the cache key of the unit's image: 64 hexadecimal digits.
 
         Units of different ops that compile the same share it. `sources` has the digest of every
         file that the function can see, `toolchain` versions of distributions and programs.
         """
         facts = {name: fact for name, fact in self.to_json().items() if name not in _LABELS}
-        own = {"format": _UNIT_FORMAT, "unit": facts}
-        content = {**own, "sources": dict(sources), "toolchain": dict(toolchain)}
+        identity = {"format": _UNIT_FORMAT, "unit": facts}
+        content = {**identity, "sources": dict(sources), "toolchain": dict(toolchain)}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -190,8 +190,8 @@ class KernelUnit:
             ValueError: it is not a unit.
         """
         if data.keys() != cls.__dataclass_fields__.keys():
-            odd = sorted(data.keys() ^ cls.__dataclass_fields__.keys())
-            raise ValueError(f"not a unit: {', '.join(odd)} missing or unknown")
+            mismatched = sorted(data.keys() ^ cls.__dataclass_fields__.keys())
+            raise ValueError(f"not a unit: {', '.join(mismatched)} missing or unknown")
         fields = {name: _to_tuples(value) for name, value in data.items()}
         return cls(**{**fields, "target": ImageTarget.parse(str(data["target"]))})
 

@@ -17,13 +17,13 @@ def read_views(
     scope: OpScope,
     place: IssueCollector,
 ) -> tuple[TensorView, ...]:
-    """The views that are fine, entered into the scope; errors at `place`, the `views` key.
+    """Read the views and add them to the scope; errors are added to `place`, the `views` key.
 
     Args:
-        table: name -> what it is a view of.
-        returned: results that are None in some calls.
-        scope: of the op.
-        place: where they are written.
+        table: name -> its section.
+        returned: results that may be None.
+        scope: names of the op.
+        place: place of the table.
     """
     views: dict[str, TensorView] = {}
     for name, section in table.items():
@@ -74,7 +74,7 @@ def _view(
 def _validate_results(
     views: Mapping[str, TensorView], scope: OpScope, place: IssueCollector
 ) -> None:
-    """A result has memory of its own: torch.compile assumes that of what an op returns."""
+    """Report results that would share memory: torch.compile assumes that results own theirs."""
     owners: dict[str, str] = {}
     for name in views:
         if scope.kinds.get(name) != "result":
@@ -93,7 +93,7 @@ def _validate_results(
 def view_rules(
     views: Sequence[TensorView],
 ) -> tuple[tuple[ShapeRule, ...], tuple[DtypeRule, ...]]:
-    """Shapes and dtypes of views."""
+    """Shape and dtype rules of views."""
     shapes = tuple(ShapeRule(view.name, dims=view.shape) for view in views)
     return shapes, tuple(DtypeRule(view.name, like=view.of) for view in views)
 
@@ -101,13 +101,13 @@ def view_rules(
 def validate_sharing(
     calls: Sequence[AtenCall], results: Sequence[str], scope: OpScope, place: IssueCollector
 ) -> None:
-    """Results of ATen calls that share memory with what the caller has are errors.
+    """Report results of ATen calls that may share memory with arguments or other results.
 
     Args:
-        calls: of the op, in order.
-        results: of the op.
-        scope: of the op.
-        place: the op.
+        calls: ATen calls of the op, in order.
+        results: names of the op's results.
+        scope: names of the op.
+        place: place of the op.
     """
     roots: dict[str, set[str]] = {}
 

@@ -12,7 +12,7 @@ from kbuild.system.quantities import time_text
 
 KERNEL, AGAINST, REFERENCE = "kernel", "against", "reference"
 COPY = "copy"
-"""The device's limit for what moves data."""
+"""Name of the device's limit for moving data."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SideTimes:
         return math.sqrt(sum(squares)) / len(squares)
 
     def to_json(self) -> dict[str, Any]:
-        """As the client writes times, and the median beside them."""
+        """JSON object in the client's format, with the median in addition."""
         samples = self.samples
         first, third = self.quartiles
         margin = 1.5 * (third - first)
@@ -95,7 +95,7 @@ class DeviceLimits:
     product of large matrices."""
 
     def roofline(self, bytes_moved: int, flops: float | None, dtype: str) -> tuple[float, str]:
-        """Fewest seconds of a call that moves and computes so much, and the limit that says it."""
+        """Return the least seconds of a call that moves and computes so much, and the limit."""
         seconds = {COPY: bytes_moved / self.rates[COPY]} if self.rates.get(COPY) else {}
         if flops and self.rates.get(dtype):
             seconds[dtype] = flops / self.rates[dtype]
@@ -113,11 +113,11 @@ class WorkloadResult:
     bytes_moved: int = 0
     flops: float | None = None
     dtype: str = ""
-    """Of its operands, as Torch calls it."""
+    """The dtype of its operands, by Torch's name."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Side -> how its result differs from the reference."""
     error: str = ""
-    """Why it was not measured."""
+    """Reason why it was not measured; empty if it was."""
 
     @property
     def is_measured(self) -> bool:
@@ -160,7 +160,7 @@ class WorkloadResult:
         return seconds / (self.sides[KERNEL].median / 1000), limit
 
     def to_json(self, limits: DeviceLimits) -> dict[str, Any]:
-        """An entry of `results`, as the client writes it, with keys of kbuild's own."""
+        """JSON object of one entry of `results`: the client's keys, and further ones."""
         timing = self.sides[KERNEL].to_json()
         entry: dict[str, Any] = {"workload": self.name, "timingResults": timing}
         if REFERENCE in self.sides:
@@ -188,7 +188,7 @@ class BenchmarkResults:
     workloads: tuple[WorkloadResult, ...]
     limits: DeviceLimits
     machine: Mapping[str, str]
-    """As the client describes one: `gpu`, `cpu`, `backend`, `os`, `pytorchVersion`."""
+    """Facts in the client's format: `gpu`, `cpu`, `backend`, `os`, `pytorchVersion`."""
 
     @property
     def measured(self) -> tuple[WorkloadResult, ...]:
@@ -196,7 +196,7 @@ class BenchmarkResults:
         return tuple(workload for workload in self.workloads if workload.is_measured)
 
     def slower(self, threshold: float) -> Iterator[tuple[WorkloadResult, bool]]:
-        """Workloads that take longer than the other build's, by more than the share `threshold`.
+        """Yield workloads that take more than the share `threshold` longer than the other build's.
 
         The second is True where that is sure, False where the times differ too much to tell.
         """
@@ -214,7 +214,7 @@ class BenchmarkResults:
                 yield f"{workload.name}, {side}: {problem}"
 
     def to_json(self, build: str, script_digest: str) -> dict[str, Any]:
-        """The file that the client would write, with more keys.
+        """JSON object of the whole file: the client's keys, and further ones.
 
         Args:
             build: the tail of the kernel's id.
@@ -235,7 +235,7 @@ _COLUMNS = (*_TIMES, "against", "change", "roofline")
 
 
 def table_of(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows, without the columns that have nothing in any row.
+    """Return headers and rows, without the columns that are empty in every row.
 
     Workloads are named without their class where all have the same.
     """

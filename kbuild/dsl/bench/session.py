@@ -1,4 +1,4 @@
-"""Has a project's benchmarks measured, in several processes one after another."""
+"""Measures a project's benchmarks in several processes, one after another."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kbuild.system.progress import Progress
 
 _PROGRAM = "kbuild.dsl.tune.probes.benchmarks"
 PROCESSES = 3
-"""Times of one process say nothing about another: where memory is, and what else is in caches."""
+"""Processes that measure each workload: times depend on a process's addresses and caches."""
 Answer = Mapping[str, Any]
 
 
 def find_scripts(root: Path) -> tuple[Path, ...]:
-    """The benchmark scripts of a project.
+    """Return the benchmark scripts of a project.
 
     Raises:
         UsageError: there is none.
@@ -56,7 +56,7 @@ class BenchmarkSession:
     device: str
     """`cpu`, `cuda:0`."""
     only: tuple[str, ...] = ()
-    """Parts of names of workloads; all when empty."""
+    """Substrings of the names of workloads to measure; all when empty."""
     processes: int = PROCESSES
 
     def perform(self, progress: Progress) -> BenchmarkResults:
@@ -81,6 +81,7 @@ class BenchmarkSession:
         answers: list[list[Answer]] = [[] for _ in workloads]
         limits: dict[str, float] = {}
         for repetition in range(self.processes):
+            # The order alternates, so that a drift of the clock rate does not favour one side.
             for group in groups[:: 1 if repetition % 2 else -1]:
                 with _BenchmarkWorker(self, group) as worker:
                     for at, workload in enumerate(workloads):
@@ -96,7 +97,7 @@ class BenchmarkSession:
         return not self.only or any(part in name for part in self.only)
 
     def _groups(self) -> list[list[str]]:
-        """The sides that one process measures, in turns: all, unless their ops have one name."""
+        """Sides by process: one process for all, unless their op namespaces are the same."""
         identifiers = list(map(_identifier, self.sides.values()))
         if "" not in identifiers and len({*identifiers}) == len(identifiers):
             return [list(self.sides)]
@@ -104,7 +105,7 @@ class BenchmarkSession:
 
 
 def _identifier(variant: Path) -> str:
-    """The variant's op namespace; empty where it does not say it."""
+    """Op namespace of the variant; empty if its metadata does not have it."""
     try:
         return read_metadata(variant).id
     except (OSError, MetadataError):
@@ -114,7 +115,7 @@ def _identifier(variant: Path) -> str:
 def _measure_limits(
     worker: _BenchmarkWorker, answers: Sequence[Sequence[Answer]]
 ) -> Iterator[tuple[str, float]]:
-    """The device's rates that the workloads are compared with; none that it cannot do."""
+    """Yield the device's rates that the workloads are compared with, where they can be measured."""
     measured = [answer for some in answers for answer in some if "error" not in answer]
     dtypes = dict.fromkeys(answer["dtype"] for answer in measured if answer["flops"])
     for name, answer in (
@@ -141,20 +142,20 @@ def _result(workload: Mapping[str, str], answers: Sequence[Answer]) -> WorkloadR
         for side, samples in answer["samples_us"].items():
             if side != REFERENCE or KERNEL in answer["samples_us"]:  # once for each of the kernel's
                 times.setdefault(side, []).append(tuple(time / 1000 for time in samples))
-    own = next(answer for answer in answers if KERNEL in answer["samples_us"])
+    measured = next(answer for answer in answers if KERNEL in answer["samples_us"])
     return WorkloadResult(
         name,
         {side: SideTimes(tuple(processes)) for side, processes in times.items()},
-        bytes_moved=own["bytes"],
-        flops=own["flops"],
-        dtype=own["dtype"],
+        bytes_moved=measured["bytes"],
+        flops=measured["flops"],
+        dtype=measured["dtype"],
         wrong=wrong,
     )
 
 
 @dataclass
 class _BenchmarkWorker:
-    """A process that has some sides loaded, from entering to leaving."""
+    """Context with a worker process that has loaded some sides."""
 
     session: BenchmarkSession
     sides: Sequence[str]
@@ -174,7 +175,7 @@ class _BenchmarkWorker:
         self.connection.send({"stop": self.name})
 
     def ask(self, what: str, **arguments: Any) -> Answer:
-        """The answer to one job; `error` in it says why there is none.
+        """Send a job and return its answer, which has `error` if the job failed.
 
         Raises:
             ToolchainError: the variant cannot be loaded.

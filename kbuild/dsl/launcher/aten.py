@@ -1,4 +1,4 @@
-"""The C++ of views, of tensors that are made when a step needs them, and of ATen calls."""
+"""C++ code for views, for tensors that are allocated on demand, and for ATen calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LAYOUTS = {"strided": "aoti_torch_layout_strided()"}
 
 
 def demand_members(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
-    """Members of a call that make a tensor when a step first uses it.
+    """Yield the members of a call that allocate a tensor when a step first uses it.
 
     Args:
         op: the op.
-        on_demand: results and temporaries that are allocated then.
+        on_demand: results and temporaries that are allocated at that time.
     """
     for name in (*op.results, *op.temporaries):
         if name in on_demand:
@@ -88,7 +88,7 @@ def _produced(op: OpSpec, name: str) -> Iterator[str]:
 
 
 def needed(op: OpSpec, tensors: Iterable[str], on_demand: Collection[str]) -> list[str]:
-    """Those tensors that are made on demand, in the op's order."""
+    """The tensors that are allocated on demand, in the op's order."""
     wanted = {*tensors}
     views = [view.name for view in op.views]
     return [
@@ -99,12 +99,12 @@ def needed(op: OpSpec, tensors: Iterable[str], on_demand: Collection[str]) -> li
 
 
 def need_calls(op: OpSpec, tensors: Iterable[str], on_demand: Collection[str]) -> Iterator[str]:
-    """Statements of a step that make what it uses."""
+    """Yield statements of a step that allocate the tensors that it uses."""
     yield from (f"call.need_{name}();" for name in needed(op, tensors, on_demand))
 
 
 def result_lines(op: OpSpec, name: str, on_demand: Collection[str]) -> str:
-    """Statements before a result is returned; empty when it is there by then."""
+    """Statements that run before a result is returned; empty when the result exists by then."""
     view = op.view(name)
     lines = list(need_calls(op, [name], on_demand))
     if view is not None:
@@ -118,7 +118,7 @@ def _tensor_of_view(op: OpSpec, name: str) -> str:
 
 
 class AtenCode:
-    """Writes the function of one ATen call."""
+    """Generates the C++ function of one ATen call."""
 
     def __init__(self, op: OpSpec, index: int, on_demand: Collection[str]) -> None:
         self._op, self._index, self._on_demand = op, index, on_demand
@@ -128,7 +128,7 @@ class AtenCode:
         self._lines: list[str] = []
 
     def function(self) -> str:
-        """`void aten_NAME(Call_OP& call)`."""
+        """C++ function `void aten_NAME(Call_OP& call)`."""
         name = self._op.name
         lines = [
             f"// {name}: {self._call.operator}",
@@ -143,6 +143,8 @@ class AtenCode:
         yield "(void)checked;"
         when = self._call.when
         asked = tensors_asked([when] if when is not None else [])
+        # The condition may avoid the call, so only the tensors that it asks about are allocated
+        # before.
         yield from need_calls(self._op, asked, self._on_demand)
         if when is not None:
             yield f"checked.what = {self._what(when)};"
@@ -167,7 +169,7 @@ class AtenCode:
                 yield "}"
 
     def _tensors(self) -> set[str]:
-        """Those whose handle Torch gets."""
+        """Names of the tensors whose handles are passed to Torch."""
         values = (v for call in self._call.calls for value in call.values for v in value.flat())
         return {value.name for value in values if value.kind == "tensor"}
 
@@ -193,7 +195,7 @@ class AtenCode:
             what = f"{cxx_string(f'aten::{name}')}, {cxx_string(overload)}"
             called = f"call_aten(call.op, {what}, operator_name, stack);"
             if call.operator == "contiguous" and call.values[1].text == "contiguous_format":
-                # It returns what it gets, which `stack` has already.
+                # It returns a contiguous argument itself, which `stack` has already.
                 tensor = f"call.t_{call.values[0].name}"
                 called = f"if (!is_contiguous(call.op, {tensor})) {called}"
             yield called
@@ -245,7 +247,7 @@ class AtenCode:
         return self._local("const double", self._names.floating(source))
 
     def _scalar(self, value: AtenValue) -> str:
-        """A tensor without dimensions."""
+        """Local variable with a tensor without dimensions."""
         number = self._number(value)
         self._locals += 1
         name = f"v{self._locals}"

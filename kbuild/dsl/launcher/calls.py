@@ -1,4 +1,4 @@
-"""The C++ of one call of an op: arguments, checks of dtypes and shapes, allocated tensors."""
+"""C++ code for one call of an op: arguments, checks of dtypes and shapes, allocated tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kbuild.ops.model import DtypeRule, OpSpec, ShapeRule
 
 
 def dtype_checks(op: OpSpec) -> Iterator[str]:
-    """Statements; they set `set`, the index of the combination."""
+    """Yield statements that check dtypes and set `set`, the index of the combination of dtypes."""
     yield "int d = 0;"
     for rule in op.dtypes:
         if not rule.like:
@@ -28,13 +28,14 @@ def dtype_checks(op: OpSpec) -> Iterator[str]:
 
 
 def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
-    """The tensors that share a dtype, or an argument that is one."""
+    """Statements for the tensors that share a dtype, or for a dtype argument."""
     if base.tensor in op.dtype_arguments:
         yield from _dtype_argument(base)
         yield f"set = set * {len(base.choices)} + d;"
         yield "d = 0;"
         return
     inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
+    # Required tensors first: they decide the dtype that optional ones are compared with.
     always = [name for name in inputs if name not in op.optional]
     inputs = always + [name for name in inputs if name not in always]
     end = suffix_of(base.tensor)
@@ -54,7 +55,7 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
     names = [tensor for tensor in op.inputs if op.dtype_rule(tensor) is base]
     owner = next((tensor for tensor in names if tensor not in op.optional), name)
     wrong = f"{cxx_string(name)}, t_{name}, supported_{suffix_of(base.tensor)}, {len(base.choices)}"
-    own = [
+    first_checks = [
         f"d = place_of_{suffix_of(base.tensor)}(t_{name}.dtype);",
         f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {wrong});",
         *([f"{first} = &t_{name};"] if len(names) > 1 else []),
@@ -64,18 +65,19 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
         f"different_dtypes(op, {cxx_string(name)}, t_{name}, {cxx_string(owner)}, *{first});"
     )
     if name not in op.optional:
-        yield from own if name == owner else [same]
+        yield from first_checks if name == owner else [same]
     elif always:
         yield f"if (t_{name}.handle != nullptr) {{ {same} }}"
     elif len(names) == 1:
-        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(own)} }}"
+        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(first_checks)} }}"
     else:
         yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
-        yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {' '.join(own)} }}"
+        joined = " ".join(first_checks)
+        yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {joined} }}"
 
 
 def _dtype_argument(base: DtypeRule) -> Iterator[str]:
-    """What an argument says that is a dtype."""
+    """Statements that check a dtype argument."""
     name = base.tensor
     if base.none:
         yield f"if (!a_{name}.given) a_{name}.kind = t_{base.none}.dtype;"
@@ -90,7 +92,7 @@ def _choices(base: DtypeRule) -> str:
 
 
 def place_functions(op: OpSpec) -> Iterator[str]:
-    """For each list of dtypes a function: a tensor's dtype -> its place in the list."""
+    """Yield a function for each list of dtypes: a tensor's dtype -> its place in the list."""
     for rule in op.dtypes:
         known = (*op.inputs, *op.dtype_arguments)
         if rule.like or not any(op.dtype_rule(name) is rule for name in known):
@@ -103,7 +105,7 @@ def place_functions(op: OpSpec) -> Iterator[str]:
 
 
 def shape_checks(op: OpSpec) -> Iterator[str]:
-    """Statements: ranks first, so that everything after them can be read."""
+    """Yield statements that check shapes; ranks first, so that later checks may read dimensions."""
     rules = [rule for rule in op.shapes if rule.tensor in op.inputs]
     for rule in rules:
         yield from _if_present(op, rule.tensor, _rank(rule))
@@ -131,12 +133,12 @@ def _rank(rule: ShapeRule) -> Iterator[str]:
     if rule.like:
         return
     count = sum(dim is not None for dim in rule.dims)
-    open_ = None in rule.dims
-    if count or not open_:
+    is_open = None in rule.dims
+    if count or not is_open:
         name = rule.tensor
         yield (
-            f"if (KBUILD_UNLIKELY(t_{name}.dim {'<' if open_ else '!='} {count})) "
-            f"wrong_rank(op, {cxx_string(name)}, t_{name}, {count}, {str(open_).lower()});"
+            f"if (KBUILD_UNLIKELY(t_{name}.dim {'<' if is_open else '!='} {count})) "
+            f"wrong_rank(op, {cxx_string(name)}, t_{name}, {count}, {str(is_open).lower()});"
         )
 
 
@@ -151,7 +153,7 @@ def _likeness(rule: ShapeRule) -> Iterator[str]:
 
 
 def _fixed_dims(rule: ShapeRule) -> tuple[int, int]:
-    """Dimensions before and behind `...`."""
+    """Number of dimensions before and after `...`."""
     before = rule.dims.index(None)
     return before, len(rule.dims) - before - 1
 
@@ -180,18 +182,18 @@ def _dims(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
 
 
 def expected_size(op: OpSpec, dim: Expression) -> Iterator[str]:
-    """Statements that set `wanted`."""
+    """Yield statements that set `wanted` to the value of an expression."""
     yield f"checked.what = {cxx_string(f'`{op.name}`: `{dim}`')};"
     yield f"wanted = {CxxNames(op).cxx(dim)};"
 
 
 def index_of(tensor: str, axis: int) -> str:
-    """A dimension's index; negative ones are counted from the tensor's end."""
+    """C++ index of a dimension; negative axes count from the tensor's last dimension."""
     return str(axis) if axis >= 0 else f"{tensor}.dim - {-axis}"
 
 
 def allocation(op: OpSpec, name: str) -> Iterator[str]:
-    """Statements that make a result or a temporary by its rule."""
+    """Yield statements that allocate a result or a temporary by its shape rule."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
     yield "  Shape shape;"
@@ -203,7 +205,7 @@ def allocation(op: OpSpec, name: str) -> Iterator[str]:
 
 
 def first_value(op: OpSpec, name: str) -> Iterator[str]:
-    """Statements that give a tensor the value of `zero` or `fill`."""
+    """Yield statements that fill a tensor with the value of `zero` or `fill`."""
     value = dict(op.fills).get(name)
     if value is None:
         return
@@ -215,7 +217,7 @@ def first_value(op: OpSpec, name: str) -> Iterator[str]:
 
 
 def shape_lines(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    """Statements that add the dimensions of a result or temporary to `shape`."""
+    """Yield statements that add the dimensions of a result or temporary to `shape`."""
     add = f"shape.add(op, {cxx_string(rule.tensor)}, "
     if rule.like:
         yield f"{add}t_{rule.like}.sizes, t_{rule.like}.sizes + t_{rule.like}.dim);"
@@ -235,11 +237,11 @@ def shape_lines(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
 def call_struct(
     op: OpSpec, host: FrameworkAdapter, on_demand: Collection[str], more: Iterable[str]
 ) -> str:
-    """`struct Call_NAME`.
+    """C++ definition of `struct Call_NAME`.
 
     Args:
         op: the op.
-        host: what calls it.
+        host: the framework that calls it.
         on_demand: results and temporaries that are not allocated before the first step.
         more: further members.
     """
@@ -283,7 +285,7 @@ def _field_members(op: OpSpec) -> Iterator[str]:
 
 
 def _size_members(op: OpSpec) -> Iterator[str]:
-    """Dimensions and the names of `let`, the latter worked out when they are first needed."""
+    """Yield accessors of named dimensions and of `let`, which is computed on first use."""
     for size in op.sizes:
         index = index_of(f"t_{size.tensor}", size.axis)
         yield f"Int n_{size.name}() const {{ return t_{size.tensor}.sizes[{index}]; }}"
@@ -306,6 +308,7 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 def _check(op: OpSpec) -> Iterator[str]:
     yield from _lengths(op)
     owner = op.device_tensor
+    # Optional tensors last: they are compared with the device of a required one.
     for name in sorted(op.inputs, key=lambda tensor: tensor in op.optional):
         lines = [f"look_at(op, {cxx_string(name)}, t_{name});"]
         if name != owner:
@@ -351,11 +354,11 @@ def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     names = CxxNames(op)
     yield f"checked.what = {cxx_string(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
-    loose = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
+    may_be_none = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
     expressions = {
         leaf.key: names.leaf(leaf)
         for leaf in rule.leaves()
-        if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in loose
+        if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in may_be_none
     }
     values = (
         ", ".join(f"{{{cxx_string(key)}, {cxx}}}" for key, cxx in expressions.items()) or '{"", 0}'
@@ -369,14 +372,14 @@ def _allocate(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
     yield 'Arithmetic checked{""};'
     yield "Int wanted = 0;"
     yield "(void)checked, (void)wanted;"
-    own = (name for name in (*op.results, *op.temporaries) if op.view(name) is None)
-    for name in own:
+    allocated = (name for name in (*op.results, *op.temporaries) if op.view(name) is None)
+    for name in allocated:
         if name not in on_demand:
             yield from allocation(op, name)
     for name, _ in op.fills:
         if name not in on_demand:
             yield from first_value(op, name)
-    # No launch writes to memory that has no room for what is returned.
+    # Views of results are placed, and so checked to fit, before any launch writes to the memory.
     for view in op.views:
         if view.name in op.results and op.viewed(view.name) not in on_demand:
             yield f"need_{view.name}();"

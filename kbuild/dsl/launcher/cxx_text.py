@@ -15,26 +15,26 @@ from kbuild.ops.model import ArgumentSource, OpSpec
 from kbuild.ops.schema.model import SchemaArgument
 
 DTYPE_ORDER = tuple(DTYPES)
-"""The order of the runtime's table."""
+"""Dtypes in the order of the runtime's table."""
 CXX_TYPES = {"float": "double", "bool": "bool"}
-"""Of a schema -> of C++; the others are `Int`."""
+"""Schema type -> C++ type; all others are `Int`."""
 _NUMBERS = ("int", "SymInt", "float", "bool")
 _OTHERS = {"str": "Text", "ScalarType": "DtypeArgument", "Device": "DeviceArgument"}
 
 
 def is_required_number(argument: SchemaArgument) -> bool:
-    """Whether it is a number that is always given."""
+    """True for a number that every call passes."""
     kind = argument.type
     return kind.name in _NUMBERS and not kind.suffixes
 
 
 def member_of(argument: SchemaArgument) -> str:
-    """The member of a call that holds an argument."""
+    """Name of the member of a call that holds an argument."""
     return f"{'t' if argument.type.is_tensor else 'a'}_{argument.name}"
 
 
 def member_type(argument: SchemaArgument) -> str:
-    """The C++ type of that member."""
+    """C++ type of the member of a call that holds an argument."""
     kind = argument.type
     if kind.is_tensor:
         return "OptionalTensor" if kind.is_optional else "Tensor"
@@ -49,17 +49,18 @@ def member_type(argument: SchemaArgument) -> str:
 
 
 def cxx_string(text: str) -> str:
-    """A C string."""
+    """C string literal."""
     parts = []
     for byte in text.encode():
         char = chr(byte)
+        # `?` is escaped, since `??` begins a trigraph.
         plain = " " <= char <= "~" and char not in '\\"?'
         parts.append(char if plain else f"\\{byte:03o}")
     return '"' + "".join(parts) + '"'
 
 
 def cxx_double(value: float) -> str:
-    """A number of 64 bits."""
+    """C++ literal of a double."""
     if math.isnan(value):
         return "std::numeric_limits<double>::quiet_NaN()"
     if math.isinf(value):
@@ -68,18 +69,18 @@ def cxx_double(value: float) -> str:
 
 
 def c_identifier(name: str) -> str:
-    """A C name for something that need not be one, such as a kernel's name."""
+    """C identifier for a name that need not be one, such as a kernel's."""
     return re.sub(r"\W", "_", name)
 
 
 def suffix_of(tensor: str) -> str:
-    """The end of a C name that is of a tensor: `x`, and `0_xs` for `xs[0]`, as no argument is."""
+    """Suffix of a tensor's C names: `x`, or `0_xs` for `xs[0]`, which no argument can have."""
     name, _, item = tensor.rstrip("]").partition("[")
     return f"{item}_{name}" if item else name
 
 
 def cxx_array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:
-    """A constant array; one empty item where there is none, since C++ has no empty arrays."""
+    """C++ definition of a constant array; it has one empty item if `items` is empty."""
     rows = list(items)
     lines = [", ".join(rows[at : at + per_line]) for at in range(0, len(rows), per_line)]
     body = "".join(f"    {line},\n" for line in lines) or "    {},\n"
@@ -87,12 +88,12 @@ def cxx_array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) 
 
 
 def dtype_of(op: OpSpec, tensor: str, call: str = "") -> str:
-    """The dtype of a result, a temporary or a view, as an index into the runtime's table.
+    """C++ index, into the runtime's table, of the dtype of a result, temporary or view.
 
     Args:
         op: the op.
-        tensor: its name.
-        call: where the call's members are.
+        tensor: name of the tensor.
+        call: prefix of the call's members.
     """
     base = op.dtype_rule(tensor)
     if base.tensor in op.dtype_arguments:
@@ -107,20 +108,20 @@ _MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address":
 
 @dataclass(frozen=True)
 class CxxNames:
-    """What the values of an op are called in C++."""
+    """C++ names for the values of an op."""
 
     op: OpSpec
     call: str = ""
-    """Where the call's members are: empty inside of them, else `call.`."""
+    """Prefix of the call's members: empty inside of the call, else `call.`."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Constants of a launch."""
+    """C++ text of a launch's constants, by name."""
 
     def cxx(self, expression: Expression) -> str:
-        """The expression; `checked` has to be in scope."""
+        """C++ code of an expression; a variable `checked` has to be in scope."""
         return expression.to_cxx({leaf.key: self.leaf(leaf) for leaf in expression.leaves()})
 
     def leaf(self, leaf: Leaf) -> str:
-        """One name or question."""
+        """C++ code of one name or query."""
         if isinstance(leaf, Query):
             return self.constants.get(leaf.key) or self._question(leaf)
         if isinstance(leaf, Match):
@@ -136,9 +137,9 @@ class CxxNames:
         return self.constants[leaf.name]
 
     def floating(self, source: ArgumentSource) -> str:
-        """The value of a float: an argument, an item of a list, a literal, or computed of them.
+        """C++ code of a float: an argument, an item of a list, a literal or a formula.
 
-        `checked` has to be in scope for the latter.
+        For a formula, a variable `checked` has to be in scope.
         """
         if source.formula is not None:
             names: dict[str, str] = {}
@@ -157,7 +158,7 @@ class CxxNames:
         return member
 
     def _float(self, part: FloatName) -> str:
-        """A float argument that is given, or an item of a list."""
+        """C++ code of a float argument that is given, or of an item of a list."""
         argument = self.op.schema.argument(part.argument)
         if part.key == part.argument:
             optional = argument is not None and argument.type.is_optional
@@ -207,7 +208,7 @@ class CxxNames:
         return f"{members}[{axis if axis >= 0 else axis + rule.rank}]"
 
     def _of_argument(self, query: Query) -> str:
-        """A question about an argument that is not a tensor."""
+        """C++ code of a query about an argument that is not a tensor."""
         member = f"{self.call}a_{query.tensor}"
         if query.function not in LIST_QUERIES:
             return f"Int({member}.given)"

@@ -1,4 +1,4 @@
-"""The two files of a launcher."""
+"""Generates a launcher: its C++ source, and the images or objects that belong to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADAPTERS: Mapping[str, FrameworkAdapter] = {
     host.name: host for host in (TorchAdapter(), TvmFfiAdapter())
 }
 _MOST_SLOTS = 128
-"""Arguments of a launch; a byte says which of them a parameter is, see `images.h`."""
+"""Limit of a launch's arguments; a parameter names its argument with a byte, see `images.h`."""
 _WORD = 64
 _MOST_DECIDED = 16
 _FEWER = "fix some of them, or use tensors with fewer dimensions"
@@ -41,7 +41,7 @@ def launcher_files(
     control: bool = False,
     framework: str = "torch",
 ) -> FileSet:
-    """`aot/<kernel>.cpp` and `aot/<kernel>.bin`; with objects, `aot/<kernel>/*.o` in its place.
+    """Generate `aot/<kernel>.cpp` and `aot/<kernel>.bin`; `aot/<kernel>/*.o` for objects.
 
     The source is compiled as C++20 with the framework's headers and `-Wa,-I<folder of the .bin>`,
     for Torch with `TORCH_EXTENSION_NAME`. It holds the digest of the images, so that caches see a
@@ -50,15 +50,16 @@ def launcher_files(
     Args:
         kernel: the name of the `[kernel.*]` section.
         ops: its ops, each with everything that was compiled for it.
-        tables: what was measured on GPUs.
+        tables: tuned tables of GPU models.
         module: also define the Python module, for Torch extensions without bindings of their own.
-        control: also define the op `_kbuild_choose(int launch, int candidate)`: it makes a launch
-            take one candidate, or with -1 the usual one. Launches are counted over all ops.
-        framework: what calls the ops, `torch` or `tvm-ffi`.
+        control: also define the op `_kbuild_choose(int launch, int candidate)`: it forces a
+            launch to use one candidate, or with -1 the normal one. Launches are counted over all
+            ops.
+        framework: the framework that calls the ops, `torch` or `tvm-ffi`.
 
     Raises:
-        ValueError: an op has no images, they want arguments that nothing gives, or the framework
-            cannot offer it.
+        ValueError: an op has no images, they take arguments that no launch passes, or the framework
+            does not support it.
         BuildError: a launch has more arguments than there is room for.
     """
     host, specs = ADAPTERS[framework], [op.spec for op in ops]
@@ -67,7 +68,7 @@ def launcher_files(
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
     launches = _launches(ops, tables, control=control)
-    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # a bit for each
+    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # one bit per value
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
     arrays = "".join(table.arrays(images) for _, table in launches)
     if images.blob and images.objects:
@@ -77,7 +78,7 @@ def launcher_files(
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
-        # What depends on who calls the ops.
+        # Parts that depend on the framework.
         framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
@@ -86,7 +87,7 @@ def launcher_files(
             for op in ops
         ],
         host_ops=host.text(ops=described, module=module, control=control),
-        # The images, and where their code is.
+        # Tables of images, and the location of their code.
         tables=images.tables(),
         bits=images.bits,
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
@@ -105,7 +106,7 @@ def launcher_files(
                 for at in range(len(op.spec.aten))
             ),
         ],
-        # The parts that are the same in every launcher for one driver.
+        # Headers, which are the same in every launcher for one driver.
         **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
         views=_views(host, specs),
     )
@@ -116,7 +117,7 @@ def launcher_files(
 
 
 def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, object]]:
-    """What the framework calls: the op, and those that return some of its results."""
+    """Yield the ops to register: the op itself, and the projections that return some results."""
     returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
     yield host.op(op.spec, returning)
     for projection in op.spec.projections:
@@ -124,7 +125,7 @@ def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, ob
 
 
 def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
-    """What views and ATen calls need, where an op has some."""
+    """Headers for views and ATen calls, as far as the ops have some."""
     parts = []
     if any(op.views for op in ops):
         parts += [rendering.read("launcher/view_tensor.h"), host.header("view")]
@@ -136,18 +137,18 @@ def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
 _ONCE = "#pragma once\n"
 _CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
-"""Of objects -> what calls them."""
+"""Calling convention of an object -> header for it."""
 
 
 def _driver(targets: Sequence[ImageTarget]) -> str:
-    """Whose devices the images are for."""
+    """Name of the driver that the images are launched with."""
     if CPU_TARGET in targets:
         return "cpu"
     return "hip" if any(target.is_amd for target in targets) else "cuda"
 
 
 def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -> dict[str, str]:
-    """The headers; `fill` gives tensors a value before the launches, where an op does that."""
+    """Parts of the launcher's source by name; `fill` only where an op initialises tensors."""
     driver, objects = _driver(images.archs), images.objects
     names = {name: name for name in _COMMON}
     names |= {name: f"{driver}_{name}" for name in ("driver", "device")}
@@ -166,7 +167,7 @@ def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -
 
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
-    """What calls objects, and what they call back."""
+    """Headers for calling objects, and for the functions that objects call back."""
     kinds = sorted({unit_image.image.convention for unit_image in objects})
     launch = rendering.read("launcher/object_launch.h")
     back = host.header("object") + launch if "tvm-ffi" in kinds else ""
@@ -178,7 +179,7 @@ def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
 def _launches(
     ops: Sequence[CompiledOp], tables: Sequence[TunedTable], *, control: bool
 ) -> list[tuple[LaunchCode, LaunchTable]]:
-    """The code and the tables of each launch of the kernel.
+    """Return the code and the table of each launch of the kernel.
 
     Raises:
         ValueError: a launch has no images.

@@ -1,8 +1,8 @@
-"""How Torch and TVM-FFI call a launcher; everything that a launcher knows of either is here.
+"""Calling conventions of Torch and TVM-FFI; nothing else of a launcher depends on the framework.
 
-A framework has headers under `templates/launcher` that define the same names:
-`<stem>_tensor.h`, `<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, the ops and
-how they are found.
+A framework has templates in `templates/launcher` that define the same names: `<stem>_tensor.h`,
+`<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, which defines the ops and how they
+are found.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from kbuild.system import rendering
 
 
 class FrameworkAdapter(ABC):
-    """A framework, as a launcher sees it."""
+    """Framework-specific parts of a launcher."""
 
     name: str
     title: str
-    """What its users call it."""
+    """Name of the framework in messages."""
     stem: str
-    """Its headers are `<stem>_*.h`."""
+    """Prefix of the framework's templates: `<stem>_*.h`."""
     includes: tuple[str, ...]
-    """Headers of its own that every launcher includes."""
+    """Headers of the framework that every launcher includes."""
 
     def header(self, part: str) -> str:
-        """One of the host's headers."""
+        """Text of one of the framework's templates."""
         return rendering.read(f"launcher/{self.stem}_{part}.h")
 
     def text(self, **values: Any) -> str:
-        """The ops of a launcher, and the end of its source."""
+        """C++ code that defines the ops, and the end of the source."""
         return rendering.render(f"launcher/{self.stem}_ops.cpp.j2", **values)
 
     def registration(self, *, module: bool) -> str:  # noqa: ARG002 - not every host has one
-        """What comes before everything else."""
+        """C++ code at the very beginning of the source."""
         return ""
 
     @abstractmethod
     def validate(self, op: OpSpec) -> None:
-        """Refuse what the host cannot offer.
+        """Raise ValueError for an op that the framework does not support.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: the framework does not support it.
         """
 
     @abstractmethod
     def constructor(self, op: OpSpec) -> Iterator[str]:
-        """The constructor of `Call_NAME`: it takes the arguments."""
+        """Yield the constructor of `Call_NAME`, which reads the arguments."""
 
     @abstractmethod
     def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:
-        """An op's values for `<stem>_ops.cpp.j2`.
+        """Values of an op for the template `<stem>_ops.cpp.j2`.
 
         Args:
             op: the op.
@@ -69,10 +69,10 @@ class FrameworkAdapter(ABC):
         projection: Projection,
         returning: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[str, object]:
-        """The same for an op that returns some of the results.
+        """Values of an op that returns some of the results.
 
         Raises:
-            ValueError: there can be no such op.
+            ValueError: the framework has no such ops.
         """
         raise ValueError(
             f"`{projection.name}` is a projection of an op, which {self.title} does not know"
@@ -80,7 +80,7 @@ class FrameworkAdapter(ABC):
 
 
 class TorchAdapter(FrameworkAdapter):
-    """Ops with boxed arguments."""
+    """Torch's stable ABI: ops with boxed arguments."""
 
     name = "torch"
     title = "Torch"
@@ -88,7 +88,7 @@ class TorchAdapter(FrameworkAdapter):
     includes = ("torch/csrc/stable/c/shim.h",)
 
     def registration(self, *, module: bool) -> str:
-        """The Python module, for extensions without bindings of their own."""
+        """C++ code of the Python module, for extensions without bindings of their own."""
         text = rendering.read("project/registration.h").replace("#pragma once\n", "")
         return text if module else ""
 
@@ -96,14 +96,14 @@ class TorchAdapter(FrameworkAdapter):
         """Torch takes every op."""
 
     def constructor(self, op: OpSpec) -> Iterator[str]:
-        """From the stack of a boxed call."""
+        """Yield the constructor that reads arguments from the stack of a boxed call."""
         yield f"explicit Call_{op.name}(const StableIValue* stack) {{"
         for at, argument in enumerate(op.schema.arguments):
             yield f"  {_take_from_stack(argument, f'stack[{at}]')}"
         yield "}"
 
     def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:
-        """Its schema, its launches, and what happens where no image fits."""
+        """Values of an op: schema, launches, results, and the toolchain of its fallback."""
         arguments = op.schema.arguments
         return {
             "name": op.name,
@@ -125,7 +125,7 @@ class TorchAdapter(FrameworkAdapter):
     def projection(
         self, op: OpSpec, projection: Projection, returning: Mapping[str, str]
     ) -> Mapping[str, object]:
-        """The same, with fewer results."""
+        """Values of a projection: those of the op, with its own schema and fewer results."""
         if op.fallback == "jit":
             raise ValueError(f"`{projection.name}` cannot fall back on the DSL of `{op.name}`")
         results = [(name, name in op.may_be_none, returning[name]) for name in projection.results]
@@ -135,7 +135,7 @@ class TorchAdapter(FrameworkAdapter):
 
 
 def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
-    """Takes an argument from the stack."""
+    """Statement that reads an argument from the stack."""
     member, kind = member_of(argument), argument.type
     if kind.is_tensor:
         return f"take({member}, {raw});"
@@ -165,9 +165,9 @@ class TvmFfiAdapter(FrameworkAdapter):
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
     def validate(self, op: OpSpec) -> None:
-        """There is no DSL to fall back on where Torch is not needed, and every result is one.
+        """Raise ValueError for devices, optional results, ATen calls, views and fallbacks.
 
-        The runtime does not pass `torch.device` on, which `ops` would get.
+        Without Torch, there is no type for a device and no DSL to fall back on.
         """
         for argument in op.schema.arguments:
             if argument.type.name == "Device":
@@ -183,7 +183,7 @@ class TvmFfiAdapter(FrameworkAdapter):
             raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
 
     def constructor(self, op: OpSpec) -> Iterator[str]:
-        """From arguments, and results when these are given."""
+        """Yield the constructor that reads arguments, and results when the caller passes them."""
         arguments = op.schema.arguments
         count, results = len(arguments), len(op.results)
         allowed = f"count != {count}" + (f" && count != {count + results}" if results else "")
@@ -199,7 +199,7 @@ class TvmFfiAdapter(FrameworkAdapter):
         yield "}"
 
     def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:  # noqa: ARG002
-        """Its launches, its results, and a description of both."""
+        """Values of an op: launches, results, and its signature as metadata."""
         return {
             "name": op.name,
             "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
@@ -211,7 +211,7 @@ class TvmFfiAdapter(FrameworkAdapter):
 
 
 def _take_from_args(argument: SchemaArgument, value: str) -> str:
-    """Takes an argument from those of the call."""
+    """Statement that reads an argument from those of the call."""
     kind, optional = argument.type, str(argument.type.is_optional).lower()
     member = member_of(argument)
     if kind.is_tensor_list:
@@ -223,7 +223,7 @@ def _take_from_args(argument: SchemaArgument, value: str) -> str:
 
 
 def _signature(op: OpSpec) -> Mapping[str, object]:
-    """As the macro `TVM_FFI_DLL_EXPORT_TYPED_FUNC` describes a function with metadata."""
+    """Signature in the format of TVM-FFI's macro `TVM_FFI_DLL_EXPORT_TYPED_FUNC`."""
     returned: Mapping[str, object] = {"type": "None"}
     if op.results:
         many = len(op.results) > 1

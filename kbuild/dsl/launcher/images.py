@@ -23,12 +23,12 @@ _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "ui
 }
 _HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
 _LAUNCH = "cudaLaunchKernelExC=kbuild_aot_launch"
-"""What runtimes of objects launch with, and what the launcher puts in its place."""
+"""Objects call the launcher's function in place of the CUDA runtime's; a `--redefine-sym` pair."""
 _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
 
 def object_call_code(objects: Sequence[UnitImage]) -> str:
-    """The C++ that calls the objects: one function each, and the table `objects` of them."""
+    """C++ code that calls objects: a function for each, and the table `objects` of them."""
     images = [unit_image.image for unit_image in objects]
     generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
     calls = "\n".join(generators[image.convention](at, image) for at, image in enumerate(images))
@@ -49,7 +49,7 @@ def object_call_code(objects: Sequence[UnitImage]) -> str:
 
 
 def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> FileSet:
-    """`<kernel>/<entry>.o` for each, and `<kernel>.cmake`, which lists them."""
+    """Files of the objects, `<kernel>/<entry>.o`, and `<kernel>.cmake`, which lists them."""
     files = {
         f"{folder}/{kernel}/{unit_image.image.entry}.o": unit_image.code for unit_image in objects
     }
@@ -59,8 +59,8 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
         text += f"set(launches --redefine-sym={_LAUNCH})\n"
     replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
     if replaced:
-        own = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
-        files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
+        renames = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
+        files[f"{folder}/{kernel}.ld"] = "".join(renames).encode()
         text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
 
@@ -68,7 +68,7 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
 def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None) -> FileSet:
     """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine.
 
-    `hip` is the major release of the HIP runtime, where that is needed.
+    `hip` is the major release of the HIP runtime, if the objects need it.
     """
     archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
     text = (
@@ -81,7 +81,7 @@ def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None)
 
 def _declaration(image: KernelImage) -> str:
     if image.convention == "tvm-ffi":
-        # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
+        # Hidden: TVM-FFI would offer exported symbols `__tvm_ffi_*` as functions of the extension.
         types = "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*"
         return f"{_HIDDEN} int {image.entry}({types});\n"
     types = ", ".join((*(_c_type(parameter) for parameter in image.parameters), "void*"))
@@ -90,7 +90,7 @@ def _declaration(image: KernelImage) -> str:
 
 
 def _loader(at: int, image: KernelImage) -> str:
-    """The function `load_<n>`, for objects that can be told to."""
+    """C++ function `load_<n>`, for objects that load their code on request."""
     if image.loading == "function":
         return (
             f'}}  // namespace\nextern "C" int {image.entry}_load(void);\nnamespace {{\n'
@@ -168,21 +168,21 @@ def _c_value(parameter: ImageParameter, value: str) -> str:
 
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
-"""Bytes; what the driver wants of an image in memory."""
+"""Alignment in bytes that the driver requires of an image in memory."""
 _BLOCK_TYPE = 0b110
-"""Bits of the first byte of compressed data."""
+"""Bits of compressed data's first byte that tell the type of its first block."""
 _WORTH_IT = 0.9
-"""A binary is compressed if it becomes smaller than this share of its size."""
+"""Images are compressed when that makes them smaller than this share of their size."""
 _KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
 _TENSORS = ("tensor", "flat")
 _MAPS = 128
-"""Numbers of tensor maps in parameter lists; those of scratch memory follow, see `images.h`."""
+"""First number of tensor maps in parameter lists; see `images.h` for scratch memory."""
 _SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A value that images get: an argument in one of the forms that they want."""
+    """A value that images take: an argument in one of its forms."""
 
     argument: str
     form: str
@@ -190,12 +190,12 @@ class Slot:
 
     @property
     def is_judged(self) -> bool:
-        """Whether images may assume something of it: not of where a tensor's description is."""
+        """True if images may assume something about the value; never for a tensor's description."""
         return self.form != "t"
 
 
 def slot_of(parameter: ImageParameter) -> Slot:
-    """The value that a parameter takes."""
+    """The slot that an image's parameter is read from."""
     if parameter.kind in ("pointer", "tensor_map"):
         return Slot(parameter.name, "p")
     if parameter.kind in _TENSORS:
@@ -206,7 +206,7 @@ def slot_of(parameter: ImageParameter) -> Slot:
 
 
 def assumed_slots(image: KernelImage) -> Iterator[Slot]:
-    """The values that an image assumes something of, besides those that it takes."""
+    """Yield the slots that an image assumes something about, besides those that it takes."""
     yield from (Slot(name, "i") for name in sorted(image.ones))
     if image.kind == "object":
         kinds = {parameter.name: parameter.kind for parameter in image.parameters}
@@ -216,26 +216,26 @@ def assumed_slots(image: KernelImage) -> Iterator[Slot]:
 
 @dataclass
 class ImageTables:
-    """Everything that images share, collected while the launches are read."""
+    """Data that a kernel's images share, collected launch by launch."""
 
     bits: str = "uint64_t"
-    """The C++ type with a bit for each argument of a launch."""
+    """C++ type with a bit for each argument of a launch."""
     blob: bytearray = field(default_factory=bytearray)
     archs: list[ImageTarget] = field(default_factory=list)
     codes: list[tuple[int, int, int, int, str]] = field(default_factory=list)
-    """Offset, bytes in the blob, size, shared memory, entry."""
+    """Offset and size in the blob, size when unpacked, bytes of shared memory, entry."""
     objects: list[UnitImage] = field(default_factory=list)
-    """Those that are linked instead of loaded."""
+    """Images that are linked instead of loaded."""
     layouts: list[tuple[int, ...]] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     maps: list[str] = field(default_factory=list)
-    """All tensor maps, those of an image together."""
+    """C++ text of all tensor maps; those of one image are adjacent."""
     most_maps: int = 1
-    """Of one image."""
+    """The most tensor maps of any image."""
     _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, tier: int) -> int:
-        """The index of an image; `slots` are the values of its launch, in their order."""
+        """Add an image and return its index; `slots` are its launch's values, in order."""
         image = compiled.image
         fields = (
             str(_index(self.archs, image.target)),
@@ -252,8 +252,8 @@ class ImageTables:
         return _index(self.images, "{" + ", ".join(fields) + "}")
 
     def _maps(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
-        """The place of the first of an image's tensor maps."""
-        own = []
+        """Add an image's tensor maps and return the index of the first."""
+        map_texts = []
         for tensor_map in compiled.image.tensor_maps:
             at = slots.index(Slot(tensor_map.parameter, "p"))
             block = "{" + ", ".join(map(str, tensor_map.block)) + "}"
@@ -261,21 +261,22 @@ class ImageTables:
             element = tensor_map.element_size, tensor_map.element_type
             numbers = (at, len(tensor_map.block), *element, tensor_map.swizzle)
             flags = (str(flag).lower() for flag in (tensor_map.fp4_padded, nan))
-            own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
-        if not own:
+            map_texts.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
+        if not map_texts:
             return 0
-        self.most_maps = max(self.most_maps, len(own))
-        self.maps += own
-        return len(self.maps) - len(own)
+        self.most_maps = max(self.most_maps, len(map_texts))
+        self.maps += map_texts
+        return len(self.maps) - len(map_texts)
 
     def _code(self, compiled: UnitImage) -> int:
-        """Its place among `codes`, or among `objects`."""
+        """Add an image's code and return its index in `codes` or `objects`."""
         image = compiled.image
         if image.kind == "object":
             entries = [unit_image.image.entry for unit_image in self.objects]
             if image.entry in entries:
                 return entries.index(image.entry)
             return _index(self.objects, compiled)
+        # The driver reads PTX as a C string.
         is_open = image.kind == "ptx" and compiled.code[-1:] != b"\0"
         code = compiled.code + b"\0" * is_open
         if code not in self._places:
@@ -286,7 +287,7 @@ class ImageTables:
         return _index(self.codes, (*self._places[code], len(code), image.shared, image.entry))
 
     def tables(self) -> str:
-        """The C++ of everything but the code."""
+        """C++ definitions of all tables except the code."""
         lists = [
             cxx_array("uint8_t", f"layout_{at}", [", ".join(map(str, layout)) or "0"])
             for at, layout in enumerate(self.layouts)
@@ -314,16 +315,16 @@ class ImageTables:
 
 
 def _compressed(code: bytes) -> bytes:
-    """A binary as `inflate.h` reads it, or as it is where that saves little."""
+    """Compressed code as `inflate.h` reads it, or the code itself if that saves little."""
     packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = packer.compress(code) + packer.flush()
-    # Checks tell by the first byte what is compressed; a block that is stored begins like padding.
+    # Readers recognise compression by the first byte; that of a stored block looks like padding.
     is_known = bool(packed[0] & _BLOCK_TYPE)
     return packed if is_known and len(packed) < _WORTH_IT * len(code) else code
 
 
 def describe_archs(archs: Sequence[ImageTarget]) -> str:
-    """`sm_80, sm_90a and PTX for sm_80 and later`."""
+    """Text such as `sm_80, sm_90a and PTX for sm_80 and later`."""
     ordered = sorted(archs, key=_order)
     *most, last = [
         *(target.arch for target in ordered if target.kind != "ptx"),

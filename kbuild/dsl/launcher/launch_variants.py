@@ -30,7 +30,7 @@ class CompiledLaunch:
     """One launch of an op with its images."""
 
     launch: Launch
-    """With the kernel's own candidates put in where it is autotuned."""
+    """The launch with its final candidates, which are the kernel's own if it is autotuned."""
     bound: BoundLaunch
     compiled: tuple[UnitImage, ...]
 
@@ -44,9 +44,9 @@ class CompiledOp:
 
     @cached_property
     def on_demand(self) -> frozenset[str]:
-        """Results and temporaries that are made when a step first uses them.
+        """Results and temporaries that are allocated when a step first uses them.
 
-        Those that ATen calls produce, and temporaries that steps use in some calls alone.
+        ATen calls produce them, or they are temporaries that only conditional steps use.
         """
         op, always = self.spec, set[str]()
         for launched in self.launches:
@@ -64,15 +64,15 @@ class LaunchVariant:
 
     combination: int
     candidate: int
-    """Index into `Variants.candidates`."""
+    """Index into `LaunchVariants.candidates`."""
     constants: tuple[int, ...]
-    """Values of the constants that calls decide."""
+    """Values of the constants that calls decide, in the order of `decided`."""
     compiled: tuple[UnitImage, ...]
 
 
 @dataclass(frozen=True)
 class LaunchVariants:
-    """The images of one launch, in order."""
+    """The images of one launch, ordered for the tables of the launcher."""
 
     op: OpSpec
     launched: CompiledLaunch
@@ -84,7 +84,7 @@ class LaunchVariants:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """Every value that some image wants, or assumes something of."""
+        """All values that some image takes or assumes something about."""
         slots: dict[Slot, None] = {}
         for unit_image in self.launched.compiled:
             image = unit_image.image
@@ -113,19 +113,23 @@ class LaunchVariants:
 
     @cached_property
     def is_conditional(self) -> bool:
-        """Whether there may be builds whose devices never get to it."""
+        """True if some builds may have no image because no device meets the conditions."""
         launch = self.launched.launch
         candidates = (c.when is not None or bool(c.archs) for c in launch.candidates)
         return bool(self.op.require) or launch.when is not None or all(candidates)
 
     @cached_property
     def all(self) -> tuple[LaunchVariant, ...]:
-        """By kind of call, then candidate, then constants."""
+        """All variants, sorted by kind of call, candidate and constants."""
         images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
         for compiled in self.launched.compiled:
             unit, every = compiled.unit, self.launched.launch.candidates
-            own = [i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)]
-            for key in itertools.product(self._combinations(unit), own, self._constants(unit)):
+            candidates = [
+                i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)
+            ]
+            for key in itertools.product(
+                self._combinations(unit), candidates, self._constants(unit)
+            ):
                 images_by_key.setdefault(key, []).append(compiled)
         return tuple(
             LaunchVariant(*key, tuple(images))
@@ -133,14 +137,14 @@ class LaunchVariants:
         )
 
     def tier(self, compiled: UnitImage) -> int:
-        """The order in which calls try images: the largest first, 0 for those for every call."""
+        """Rank of an image: calls try higher ones first; 0 is for images that fit every call."""
         image, sets = compiled.image, self.launched.launch.divisible
         if not image.divisible and not image.ones:
             return 0
         return len(sets) - sets.index(compiled.unit.divisible)
 
     def spans(self) -> list[int]:
-        """(kind of call, candidate) -> its first variant, and the end."""
+        """First variant of each (kind of call, candidate) in order, and the end."""
         count = count_call_kinds(self.op) * len(self.candidates)
         offsets = [0] * (count + 1)
         for variant in self.all:
@@ -150,37 +154,38 @@ class LaunchVariants:
         return offsets
 
     def _constants(self, unit: KernelUnit) -> Iterator[tuple[int, ...]]:
-        """What calls decide where the unit is meant: several things may come to the same value."""
+        """Yield the decisions of calls that lead to the unit; several may have the same value."""
         values: dict[str, Value] = dict(unit.constants)
         values |= {name: DtypeName(dtype) for name, dtype in unit.dtype_constants}
         choices = (_choices(constant, values[constant.name]) for constant in self.decided)
         return itertools.product(*choices)
 
     def _combinations(self, unit: KernelUnit) -> Iterator[int]:
-        """What a tensor that is None would be does not count."""
+        """Yield the kinds of calls that the unit serves, whatever the dtype of absent tensors."""
         mask = sum(1 << at for at, name in enumerate(self.op.may_be_none) if name in unit.absent)
-        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        given_dtypes = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
         for index, dtypes in enumerate(self.op.dtype_sets()):
-            if there.items() <= dtypes.items():
+            if given_dtypes.items() <= dtypes.items():
                 yield (index << len(self.op.may_be_none)) + mask
 
 
 def _choices(constant: Constant, value: Value) -> list[int]:
     if not constant.values:
         return [int(value)] if isinstance(value, int) else []
+    # With their types, since True equals 1 and 1.0.
     pairs = zip(constant.choices, constant.values, strict=True)
     return [int(choice) for choice, known in pairs if (type(known), known) == (type(value), value)]
 
 
 def count_call_kinds(op: OpSpec) -> int:
-    """Kinds of calls: dtypes, and which tensors are None."""
+    """Number of kinds of calls: sets of dtypes times sets of tensors that are None."""
     return len(op.dtype_sets()) << len(op.may_be_none)
 
 
 def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
     """True when the unit was compiled for this candidate."""
-    own = unit.constants[: len(candidate.constants)]
-    if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
+    candidate_constants = unit.constants[: len(candidate.constants)]
+    if _exact(candidate_constants, unit.options) != _exact(candidate.constants, candidate.options):
         return False
     if candidate.aligned and not unit.aligned:
         return False
@@ -190,14 +195,14 @@ def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
 def find_candidate(
     candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
 ) -> int | None:
-    """The index of the candidate with these constants and options, in any order."""
+    """Index of the candidate with these constants and options, in any order; None without one."""
     names = [_named(candidate.constants, candidate.options) for candidate in candidates]
     wanted = _named(constants, options)
     return names.index(wanted) if wanted in names else None
 
 
 def _exact(constants: ConstantPairs, options: ConstantPairs) -> str:
-    """As text, since True equals 1 but is compiled to something else."""
+    """Constants and options as text: True equals 1 in Python but compiles differently."""
     return json.dumps([constants, options])
 
 

@@ -1,4 +1,4 @@
-"""The C++ of one launch: its tables, and the function that selects a candidate and an image."""
+"""C++ code for one launch: its tables, and the function that selects a candidate and an image."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """Writes the function of one launch."""
+    """Generates the C++ function of one launch."""
 
     variants: LaunchVariants
     name: str
-    """`add_0`."""
+    """Name in C++, such as `add_0`."""
     index: int
-    """Into the kernel's table of launches."""
+    """Index into the kernel's table of launches."""
     is_tuned: bool
     control: bool
     on_demand: frozenset[str]
-    """Of the op, see `CompiledOp`."""
+    """See `CompiledOp.on_demand`."""
 
     @property
     def _what(self) -> str:
@@ -48,12 +48,12 @@ class LaunchCode:
 
     @property
     def _is_split(self) -> bool:
-        """Whether some candidate is for some archs, and older PTX of it must not come first."""
+        """True if a candidate is for certain archs: machine code then precedes all PTX."""
         every = self.variants.launched.launch.candidates
         return any(every[at].archs for at in self.variants.candidates)
 
     def function(self) -> str:
-        """`void launch_NAME(Call_OP& call)`."""
+        """C++ function `void launch_NAME(Call_OP& call)`."""
         op = self.variants.op
         function = self.variants.launched.bound.function
         lines = [
@@ -66,7 +66,7 @@ class LaunchCode:
         return "\n".join(lines) + "\n"
 
     def _numbers(self) -> Iterator[str]:
-        """The constants of candidates that expressions may use."""
+        """C++ table of the candidates' constants that expressions may use."""
         names = self._numeric()
         if not names:
             return
@@ -121,7 +121,7 @@ class LaunchCode:
         yield "nothing_fits(launch, device, fate);"
 
     def _search(self, count: int) -> Iterator[str]:
-        """The first candidate that fits is launched."""
+        """Statements that launch the first candidate that fits."""
         yield from self._tuned()
         if self.control:
             yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
@@ -216,7 +216,7 @@ class LaunchCode:
                 yield f"ones |= Bits(values[{at}].i == 1) << {at};"
 
     def _described(self) -> Iterator[str]:
-        """The tensors of descriptors, by the place of their value."""
+        """Statements that list the tensors of descriptors, in the order of the values."""
         if not any(unit_image.image.tensor_maps for unit_image in self.variants.launched.compiled):
             yield "const Tensor* const* described = nullptr;"
             return
@@ -243,7 +243,7 @@ class LaunchCode:
             raise ValueError(f"`{slot.argument}` is `{source}`, which no image takes")
 
     def _range(self, target: str, slot: Slot) -> Iterator[str]:
-        """The narrowest type that an image takes it in has to hold the value."""
+        """Statements that check that a value fits the narrowest type in which an image takes it."""
         images = [unit_image.image for unit_image in self.variants.launched.compiled]
         types = {p.type for i in images for p in i.parameters if p.name == slot.argument}
         narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
@@ -267,7 +267,7 @@ def _float(target: str, form: str, value: str) -> Iterator[str]:
 
 
 def measured_on(tables: Sequence[TunedTable]) -> str:
-    """The GPU models of all tables."""
+    """C++ table of the GPU models that the tuned tables are for."""
     rows = [f"{{{cxx_string(table.device)}, {cxx_string(table.arch)}}}" for table in tables]
     return cxx_array("MeasuredOn", "measured_on", rows)
 
@@ -275,7 +275,7 @@ def measured_on(tables: Sequence[TunedTable]) -> str:
 def rows_of(
     variants: LaunchVariants, launch: int, tables: Sequence[TunedTable]
 ) -> list[tuple[int, ...]]:
-    """Table, dtypes, candidate and then the key of every row; -1 for candidates without images."""
+    """Rows of (table, dtypes, candidate, *key); candidate is -1 without images."""
     op = variants.op
     rows = []
     for index, table in enumerate(tables):
@@ -288,14 +288,14 @@ def rows_of(
 
 
 def row_arrays(name: str, rows: Sequence[tuple[int, ...]]) -> str:
-    """`NAME_rows` and `NAME_keys`."""
+    """C++ arrays `NAME_rows` and `NAME_keys`."""
     heads = [f"{{{table}, {dtypes}, {candidate}}}" for table, dtypes, candidate, *_ in rows]
     keys = [", ".join(map(cxx_int64, row[3:])) for row in rows if row[3:]]
     return cxx_array("Row", f"{name}_rows", heads) + cxx_array("Int", f"{name}_keys", keys)
 
 
 def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
-    """The kinds of calls by dtypes that a row speaks of."""
+    """Yield the indices of the sets of dtypes that a row is for."""
     wanted = dict(row.dtypes)
     for index, dtypes in enumerate(variants.op.dtype_sets()):
         if all(dtypes.get(tensor) == dtype for tensor, dtype in wanted.items()):
@@ -304,7 +304,7 @@ def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class LaunchTable:
-    """Constant data of one launch."""
+    """Generates the constant data of one launch."""
 
     variants: LaunchVariants
     name: str
@@ -312,17 +312,17 @@ class LaunchTable:
     control: bool
 
     def arrays(self, images: ImageTables) -> str:
-        """Everything that the launch's entry points to."""
+        """C++ arrays that the launch's entry points to; adds the images to `images`."""
         indices: list[int] = []
         spans = []
         slots, bound = self.variants.slots, self.variants.launched.bound
         for variant in self.variants.all:
-            own = [
+            image_indices = [
                 images.add(unit_image, slots, bound, self.variants.tier(unit_image))
                 for unit_image in variant.compiled
             ]
-            spans.append(f"{{{len(indices)}, {len(own)}}}")
-            indices += own
+            spans.append(f"{{{len(indices)}, {len(image_indices)}}}")
+            indices += image_indices
         constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
         name, candidates = self.name, map(str, self.variants.candidates)
         names = (cxx_string(constant.name) for constant in self.variants.decided)
@@ -343,7 +343,7 @@ class LaunchTable:
         return "".join(parts)
 
     def _words(self) -> Iterator[str]:
-        """For each constant that a call decides by its place: what stands there."""
+        """C++ arrays with the texts of constants' values, for messages about calls."""
         rows = []
         for at, constant in enumerate(self.variants.decided):
             rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
@@ -353,7 +353,7 @@ class LaunchTable:
         yield cxx_array("char* const* const", f"{self.name}_words", rows)
 
     def entry(self) -> str:
-        """The launch itself, for the array `launches`."""
+        """The launch's item of the C++ array `launches`."""
         name, variants = self.name, self.variants
         launch = variants.launched.launch
         conditions = [f"`{c.when}`" for c in launch.candidates if c.when is not None]

@@ -24,39 +24,39 @@ from kbuild.system.untrusted import parse_json, parse_toml, read_bytes, reading,
 
 
 class InvalidCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
-    """There is no such call, with the reason."""
+    """The op cannot be called like this; the argument is the reason."""
 
 
 @dataclass(frozen=True)
 class BenchmarkCase:
-    """One call of an op."""
+    """One call of an op to measure."""
 
     op: OpSpec
     dtypes: tuple[tuple[str, str], ...]
-    """Tensor -> dtype, as the op's images are made for."""
+    """Tensor -> dtype; a set for which the op has images."""
     call: TuningCase
-    """The case as it was written."""
+    """The case as the section or file has it."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
     scalars: tuple[tuple[str, CaseValue | None], ...]
-    """Other arguments, but dtypes."""
+    """All other arguments except dtypes."""
     key: tuple[int, ...]
     bytes: int
-    """Of all tensors, results included."""
+    """Bytes of all tensors, results included."""
     values: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Names and questions -> numbers, for `when`."""
+    """Names and queries -> numbers, for conditions."""
 
     @property
     def label(self) -> str:
-        """What the user sees: `gemm M=16 N=4096 float16`."""
+        """Text for users: `gemm M=16 N=4096 float16`."""
         sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.call)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
 
     def arguments(self) -> list[dict[str, Any]]:
-        """The arguments in the schema's order, as the probe takes them.
+        """JSON objects of the arguments in the schema's order, for the probe.
 
-        Tensors of a list follow one another, each with the list's name and its place there.
+        Tensors of a list are adjacent, each with the list's name and its index.
         """
         shapes, scalars, dtypes = dict(self.shapes), dict(self.scalars), dict(self.dtypes)
         resets = dict(self.op.tune.resets)
@@ -84,15 +84,15 @@ class BenchmarkCase:
             yield from ((argument, item) for item in items)
 
     def holds(self, index: int, candidate: int) -> bool:
-        """True when the candidate of a launch is meant for this call.
+        """True if the condition of a launch's candidate holds for this call.
 
         Raises:
-            InvalidCase: its `when` has no value.
+            InvalidCase: its `when` cannot be evaluated.
         """
         return self._is_true(self.op.launches[index].candidates[candidate].when)
 
     def launches(self, index: int) -> bool:
-        """True when the call makes that launch at all; errors are those of `holds`."""
+        """True if the call performs that launch at all; errors are those of `holds`."""
         return self._is_true(self.op.launches[index].when)
 
     def _is_true(self, when: Expression | None) -> bool:
@@ -102,12 +102,12 @@ class BenchmarkCase:
 def make_case(
     op: OpSpec, dtypes: Mapping[str, str], case: TuningCase, answers: Mapping[str, int]
 ) -> BenchmarkCase:
-    """The call that a case describes.
+    """Return the call that a case describes.
 
-    `answers` are what expressions ask about the device, such as `sm_count()`, where it is known.
+    `answers` has the device's answers to queries such as `sm_count()`, if it is known.
 
     Raises:
-        InvalidCase: there is no such call: shapes that are not described, or a broken `require`.
+        InvalidCase: there is no such call: shapes do not follow, or `require` is violated.
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
     values |= answers
@@ -150,7 +150,7 @@ def _evaluated(expression: Expression, values: Mapping[str, int]) -> int:
 
 
 class _ShapeSolver:
-    """Shapes and the numbers that follow from them, until nothing more follows."""
+    """Computes shapes from sizes, and sizes from shapes, until nothing changes."""
 
     def __init__(self, op: OpSpec, extents: Any, values: dict[str, int], absent: set[str]) -> None:
         self._op = op
@@ -159,10 +159,10 @@ class _ShapeSolver:
         self._names = [rule.tensor for rule in op.dtypes if rule.tensor not in absent]
 
     def solve(self) -> dict[str, tuple[int, ...]]:
-        """Tensor -> shape.
+        """Return shapes by tensor.
 
         Raises:
-            InvalidCase: that of an argument does not follow.
+            InvalidCase: the shape of an argument does not follow.
         """
         shapes: dict[str, tuple[int, ...]] = {}
         known = -1
@@ -207,9 +207,9 @@ class _ShapeSolver:
 
 
 def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-    """The answers of a contiguous tensor of that shape."""
+    """Yield the answers of a contiguous tensor of that shape to queries."""
     rank = len(shape)
-    yield f"address({name})", 0  # the allocator's are divisible by all that is asked about
+    yield f"address({name})", 0  # aligned, as those of Torch's allocator
     yield f"numel({name})", math.prod(shape)
     yield f"dim({name})", rank
     for axis, size in enumerate(shape):
@@ -237,7 +237,7 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
 
 
 def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The answers to expressions about arguments that are no tensors."""
+    """Yield the answers to queries about arguments that are not tensors."""
     for name, value in values_by_name.items():
         yield f"has({name})", int(value is not None)
         for at, item in enumerate(value) if isinstance(value, tuple) else ():
@@ -254,7 +254,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def _expressions(op: OpSpec) -> Iterator[Expression]:
-    """All that are evaluated for a case."""
+    """Yield all expressions that are evaluated for a case."""
     yield from (*op.require, *op.key, *(expression for _, expression in op.let))
     yield from (dim for rule in op.shapes for dim in rule.dims if dim is not None)
     for launch in op.launches:
@@ -267,9 +267,9 @@ def _extent(value: Any) -> str:
 
 
 MOST_BYTES = 1 << 30
-"""Tensors of one call, results included."""
+"""Maximum bytes of a default call's tensors, results included."""
 _POWERS = {1: range(10, 25, 2), 2: range(6, 15, 2), 3: (4, 8, 12)}
-"""Number of dimensions -> powers of two for each; with more dimensions all are equal."""
+"""Number of named dimensions -> exponents of two for each; with more, all are equal."""
 _EQUAL = range(4, 13, 2)
 _HIGHEST = 62
 
@@ -277,7 +277,7 @@ _HIGHEST = 62
 def benchmark_cases(
     op: OpSpec, dtypes: Mapping[str, str], answers: Mapping[str, int]
 ) -> tuple[list[BenchmarkCase], list[tuple[TuningCase, str]]]:
-    """The calls to measure for one set of dtypes, and those that cannot be made, with reasons."""
+    """Return the calls to measure for one set of dtypes, and impossible ones with reasons."""
     cases: list[BenchmarkCase] = []
     left_out: list[tuple[TuningCase, str]] = []
     for tuning_case in op.tune.cases or default_cases(op):
@@ -289,13 +289,13 @@ def benchmark_cases(
         return cases, left_out
     cases.sort(key=lambda case: case.bytes)
     small = [case for case in cases if case.bytes <= MOST_BYTES] or cases[:1]
-    # One call for each key, the largest: more say nothing about the key.
+    # The largest call of each key; a table has one winner for the key anyway.
     largest = {case.key: case for case in small}
     return list(largest.values()), [] if largest else left_out[:1]
 
 
 def one_for_each_key(cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
-    """The largest call of those with the same key that are alike but for sizes."""
+    """Return the largest call for each key and set of dtypes, options and absent tensors."""
     largest: dict[Any, BenchmarkCase] = {}
     for case in sorted(cases, key=lambda case: case.bytes):
         absent = tuple(name for name, shape in case.shapes if shape is None)
@@ -305,9 +305,9 @@ def one_for_each_key(cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
 
 
 def default_cases(op: OpSpec) -> Iterator[TuningCase]:
-    """Powers of two for every dimension that has a name, and for `...`.
+    """Yield powers of two for every named dimension, and for `...`.
 
-    What the kernel proposes is followed: sizes that it is made for, and bounds of others.
+    The kernel's proposals are respected: sizes that it is compiled for, and upper bounds.
     """
     names = list(dict.fromkeys(size.name for size in op.sizes))
     if any(None in rule.dims for rule in op.shapes):
@@ -335,17 +335,17 @@ def _rows(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _largest_power(bound: int | None) -> int:
-    """The power of two that a bound allows; the largest of all sizes where there is none."""
+    """The largest power of two within a bound; without one, the largest of all."""
     return 1 << (bound.bit_length() - 1 if bound else _HIGHEST)
 
 
 def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase, ...]]:
-    """Op -> cases, from a TOML or JSON file with a table for each op.
+    """Read cases by op from a TOML or JSON file with a table for each op.
 
     The table has `cases` and `sizes` as in `build.toml`; a list alone means `cases`.
 
     Raises:
-        ConfigError: with everything that is wrong with it.
+        ConfigError: the file has problems, all of which are listed.
         UsageError: there is no such file.
     """
     place = IssueCollector(())

@@ -1,4 +1,4 @@
-"""The devices of the user's interpreter, and how its process is started."""
+"""The devices that the user's interpreter sees, and how its process is started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kbuild.system.untrusted import parse_json
 PROBE_PACKAGE = "kbuild.dsl.tune.probes"
 ALL = "all"
 CPU = "cpu"
-"""The processor: only tests tune for it."""
+"""The processor, which only tests tune for."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class Device:
     """One device."""
 
     id: str
-    """`cuda:0`, also for AMD's, as Torch calls them."""
+    """Torch's name: `cuda:0`, also for AMD's GPUs."""
     name: str
     arch: str
     sm_count: int
     driver: str = ""
     uuid: str = ""
-    """The same for everybody who sees this GPU; empty when nobody says it."""
+    """Identifies the GPU in every process of the machine; empty if Torch does not report it."""
     torch: str = ""
-    """The release of the Torch that sees it."""
+    """Release of the Torch that sees the device."""
 
     def has_name(self, name: str) -> bool:
-        """True for its id, for `0` and `cuda` as short ones, and for a part of its model's name."""
+        """True for its id, the short forms `0` and `cuda`, and a part of the model's name."""
         is_model = bool(name) and not name.isdigit()
         is_part = is_model and name.casefold() in self.name.casefold()
         return self.id == _device_id(name) or is_part
@@ -76,12 +76,12 @@ class AvailableDevices:
 
     devices: tuple[Device, ...]
     is_elsewhere: bool = False
-    """Whether names begin with that of a worker: `WORKER/cuda:0`."""
+    """True if ids begin with the name of a worker: `WORKER/cuda:0`."""
 
     def chosen(self, wanted: Sequence[str]) -> tuple[Device, ...]:
         """The devices with these names, or of a model with such a name; `all` means every GPU.
 
-        When empty: the first GPU, elsewhere every GPU.
+        Without names, it is the first GPU of this machine, or every GPU of other machines.
 
         Raises:
             ToolchainError: there is no GPU at all.
@@ -110,23 +110,23 @@ class AvailableDevices:
 
 
 def torch_missing_error(python: Path) -> ToolchainError:
-    """The interpreter cannot load the variant."""
+    """Error for an interpreter that has no Torch."""
     hint = "activate an environment that has Torch, or name its interpreter with --python"
     return ToolchainError(f"`{python}` has no Torch to run the kernel with", hint=hint)
 
 
 def probe_command(python: Path, *arguments: str) -> tuple[str, ...]:
-    """The command that asks the programs of `probes`."""
+    """Command that starts the programs of `probes`."""
     return (str(python), str(files(PROBE_PACKAGE)), *arguments)
 
 
 def probe_environment() -> dict[str, str]:
-    """The environment of the programs."""
+    """Environment variables of the programs of `probes`."""
     return os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def parse_answer(line: str) -> dict[str, Any]:
-    """The object that a line is; empty for any other line: kernels may print as well."""
+    """Parse a JSON object from a line; empty for other lines, since kernels may print too."""
     if not line.startswith("{"):
         return {}
     try:

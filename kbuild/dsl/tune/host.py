@@ -1,4 +1,4 @@
-"""The process in the user's interpreter that has Torch, and what it is told and says."""
+"""The host process with Torch in the user's interpreter, and messages to and from it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kbuild.system.processes import LineListener, ProcessResult, Runner
 _TAIL = 6
 _CLOSED = -1
 _DEVICES = "devices"
-"""The name of what lists devices."""
+"""Name of the worker that lists devices."""
 
 
 class ProbeHost:
-    """Starts the process when it is entered, and ends it, with all of its workers, at the end."""
+    """Context with the host process; leaving it ends the process and its workers."""
 
     def __init__(
         self,
@@ -41,16 +41,16 @@ class ProbeHost:
         modules: Sequence[str] = (),
         listen: LineListener | None = None,
     ) -> None:
-        """`modules` are those that workers find imported; `listen` gets lines that they print."""
+        """Import `modules` before workers start; call `listen` with lines that workers print."""
         self.python = python
         self._runner, self._root, self._log = runner, root, log
         self._modules, self._print = tuple(modules), listen
         self._lock, self._sink_lock = threading.Lock(), threading.Lock()
         self._connections: list[ProbeConnection] = []
         self._listeners: dict[str, ProbeConnection] = {}
-        """By worker."""
+        """Worker -> the connection that gets its messages."""
         self._end: Mapping[str, Any] = {}
-        """What was said last, when the process has ended."""
+        """Last message, once the process has ended."""
         self._names = 0
 
     def __enter__(self) -> ProbeHost:  # noqa: PYI034 - `Self` is not in Python 3.10
@@ -72,11 +72,11 @@ class ProbeHost:
 
     @property
     def has_ended(self) -> bool:
-        """True when nothing can be measured with it any more."""
+        """True when the process has ended, so that nothing can be measured with it."""
         return bool(self._end)
 
     def connect(self) -> ProbeConnection:
-        """A connection that gets the messages of its own workers alone."""
+        """Return a connection that gets only the messages of the workers that it starts."""
         connection = ProbeConnection(self)
         with self._lock:
             self._connections.append(connection)
@@ -104,7 +104,7 @@ class ProbeHost:
                 raise ToolchainError(f"`{self.python}` did not list its devices: {answer['code']}")
 
     def start(self, connection: ProbeConnection, settings: Mapping[str, Any]) -> str:
-        """Start a worker with these settings; its name."""
+        """Start a worker with these settings and return its name."""
         with self._lock:
             self._names += 1
             name = f"w{self._names}"
@@ -113,14 +113,14 @@ class ProbeHost:
         return name
 
     def send(self, command: Mapping[str, Any]) -> None:
-        """Give a command; see `probes.host`."""
+        """Send a command to the host process; see `probes.host`."""
         data = f"{json.dumps(command)}\n".encode()
         with self._sink_lock:
             try:
                 while data and self._sink != _CLOSED:
                     data = data[os.write(self._sink, data) :]
             except BrokenPipeError:
-                return  # `receive` says why
+                return  # the process has ended, which `receive` reports
 
     def _run(self, source: int) -> None:
         try:
@@ -160,7 +160,7 @@ class ProbeHost:
 
 
 class ProbeConnection:
-    """See `ProbeTransport`: workers of a host on this machine."""
+    """`ProbeTransport` to workers of a host process on this machine."""
 
     def __init__(self, host: ProbeHost) -> None:
         self.answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
@@ -180,7 +180,7 @@ class ProbeConnection:
         self._host.send(command)
 
     def receive(self, timeout_s: float | None = None) -> Mapping[str, Any]:
-        """See `ProbeTransport.receive`; an empty answer when nothing came in that time.
+        """See `ProbeTransport.receive`; empty if nothing arrives in that time.
 
         Raises:
             ToolchainError: the process has no Torch, or has ended.

@@ -22,9 +22,9 @@ from kbuild.ops.model import Candidate, OpSpec, TuningCase
 from kbuild.ops.unit import targets_of_arch
 
 _ALTERNATIVES = 2
-"""Candidates that are compared in ops of an `origin`: conditions may leave only one."""
+"""Minimum of candidates to compare in ops of an `origin`, whose conditions may leave only one."""
 _NO_DEVICE = {"sm_count()": 1, "capability()": 0}
-"""What is said of a device when nothing is going to be measured."""
+"""Answers to queries about a device while no measurement is planned."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class OpBenchmark:
     kernel: ManifestKernel
     op: OpSpec
     first: int
-    """The number that the control op gives to the op's first launch."""
+    """The control op's number of the op's first launch."""
     cases: tuple[BenchmarkCase, ...]
     left_out: tuple[tuple[TuningCase, str], ...] = ()
-    """Calls that cannot be made, with the reason."""
+    """Calls that cannot be measured, with the reason."""
 
     def control(self, launch: int) -> int:
-        """The control op's number of a launch."""
+        """Number of a launch for the control op."""
         return self.first + launch
 
 
@@ -52,15 +52,16 @@ class RaceJob:
     case: BenchmarkCase
     launch: int
     candidates: tuple[int, ...]
-    """In the section's order, so that the first that runs is the default."""
+    """Indices in the section's order; the first one that runs is the default."""
     fixed: tuple[tuple[int, int], ...] = ()
-    """Launches (by the control op's number) that run a certain candidate meanwhile."""
+    """(launch, candidate) of other launches that must run a certain candidate; for the control
+    op."""
     salt: str = ""
-    """Digest of the project's own functions that take part."""
+    """Digest of the project's functions that make inputs and expected results."""
     rules: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def content(self) -> dict[str, Any]:
-        """The job as the probe takes it, without its name."""
+        """JSON object of the job for the probe, without the id."""
         tune = self.work.op.tune
         facts = {"sizes": dict(self.case.call), "dtypes": dict(self.case.dtypes)}
         return {
@@ -80,7 +81,7 @@ class RaceJob:
 
     @property
     def id(self) -> str:
-        """Its name in the journal: the same job has the same."""
+        """Id of the job in the journal, which is derived from its content."""
         text = json.dumps([self.content(), self.salt, self.work.kernel.name], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -92,9 +93,9 @@ class RaceJob:
 def benchmarks_of(
     description: OpManifest, device: Device | None, only: Sequence[str], more: Mapping[str, Any]
 ) -> tuple[OpBenchmark, ...]:
-    """The ops of a variant with their calls.
+    """Return the ops of a variant with the calls to measure.
 
-    Expressions may ask about the device, which is None when nothing is going to be measured. `only`
+    Expressions may ask about the device, which is None while no measurement is planned. `only`
     names ops, all when empty; `more` has cases by op in place of those of its `tune` table.
     """
     benchmarks, first = [], 0
@@ -105,7 +106,7 @@ def benchmarks_of(
             if only and not {op.name, origin} & {*only}:
                 continue
             if origin and not (op.tune.cases or op.name in more):
-                continue  # the author's function decides on everything
+                continue  # without cases, the author's function makes the calls
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
             answers = device.answers if device is not None else _NO_DEVICE
@@ -126,9 +127,9 @@ def jobs_of(  # noqa: PLR0917
     salt: str = "",
     rules: Mapping[str, float] | None = None,
 ) -> Iterator[RaceJob | tuple[TuningCase, str]]:
-    """The races for one launch of an op; for a call that has none, the reason.
+    """Yield the races for one launch of an op; for a call without one, the reason.
 
-    `winners` are what earlier launches run; `rules` say how long is measured.
+    `winners` are the candidates of earlier launches; `rules` set the duration of measurements.
     """
     if launch >= len(work.op.launches):
         return
@@ -156,14 +157,14 @@ def jobs_of(  # noqa: PLR0917
 
 
 def is_made_for(candidate: Candidate, arch: str) -> bool:
-    """True when images of the candidate may run on devices of that arch."""
+    """True if images of the candidate may run on devices of that arch."""
     return not candidate.archs or any(
         runs_on(targets_of_arch(supported_arch)[0], arch) for supported_arch in candidate.archs
     )
 
 
 def tune_functions_digest(op: OpSpec, root: Path) -> str:
-    """A digest of the project's modules that make inputs and compute what is expected."""
+    """Digest of the project's modules that make inputs and expected results."""
     digest = hashlib.sha256()
     for written in (op.tune.inputs, op.tune.reference):
         file = root / f"{written.partition(':')[0].replace('.', '/')}.py"

@@ -16,35 +16,35 @@ from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import read_json_lines, reading
 
 REPETITIONS = 3
-"""Processes that measure a call at least: addresses and clocks differ between them."""
+"""Minimum of processes that measure a call: addresses and clocks differ between them."""
 MAX_REPETITIONS = 9
-"""Processes that measure a call whose times differ much, as at a GPU's power limit."""
+"""Maximum of processes, for calls whose times differ much, as at a GPU's power limit."""
 PRECISION = 0.005
-"""Wanted standard error of the fastest candidate's time over the processes, relative to it."""
+"""Standard error of the fastest candidate's time, relative to it, that is precise enough."""
 
 
 @dataclass(frozen=True)
 class RaceOutcome:
-    """The outcome of the races for one call."""
+    """The result of the races for one call."""
 
     times: Mapping[int, float] = field(default_factory=dict)
-    """Candidate -> microseconds; the mean of its readings without the longest and the shortest."""
+    """Candidate -> microseconds: the mean of its readings without the longest and the shortest."""
     failed: Mapping[int, str] = field(default_factory=dict)
-    """Candidates that do not run, with the reason."""
+    """Candidates that do not run -> reason."""
     wrong: Mapping[int, str] = field(default_factory=dict)
-    """Candidates with other results, with the difference."""
+    """Candidates with wrong results -> difference."""
     default: int | None = None
-    """The first candidate that runs and is right."""
+    """The first candidate that runs and gives right results."""
     error: str = ""
-    """Why nothing was measured."""
+    """Reason why nothing was measured."""
     readings: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """Candidate -> microseconds in each process; empty when there was one."""
     contenders: tuple[int, ...] = ()
-    """Candidates that the first process found worth another measurement."""
+    """Candidates that the first process did not drop."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RaceOutcome:
-        """Parse the answer of a probe about a job.
+        """Parse a probe's answer to a job.
 
         Raises:
             DamagedFileError: that is not an outcome.
@@ -64,7 +64,7 @@ class RaceOutcome:
 
     @classmethod
     def combined(cls, outcomes: Sequence[RaceOutcome]) -> RaceOutcome:
-        """One outcome of the races of several processes; candidates count that all measured."""
+        """Combine the races of several processes; only candidates that all measured have times."""
         first, measured = outcomes[0], [outcome for outcome in outcomes if outcome.times]
         if len(outcomes) == 1 or not measured:
             return first
@@ -81,7 +81,7 @@ class RaceOutcome:
         )
 
     def spread(self, candidate: int) -> float:
-        """Largest less smallest reading, as a share of the time; 0 when one process measured."""
+        """Largest minus smallest reading, relative to the time; 0 if one process measured."""
         values = self.readings.get(candidate, ())
         return (max(values) - min(values)) / self.times[candidate] if values else 0.0
 
@@ -96,7 +96,7 @@ class RaceOutcome:
 
 
 class Journal:
-    """Outcomes by job; kept in a file to which lines are only ever added."""
+    """Outcomes by job, in a file that lines are only appended to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -124,7 +124,7 @@ class Journal:
         return len(self._done.get(job, ()))
 
     def is_complete(self, job: str) -> bool:
-        """True when there is nothing more to measure."""
+        """True if there is nothing more to measure for the job."""
         outcomes = [*self._done.get(job, {}).values()]
         if len(outcomes) >= MAX_REPETITIONS or any(not outcome.times for outcome in outcomes):
             return True
@@ -133,7 +133,7 @@ class Journal:
         return RaceOutcome.combined(outcomes).standard_error <= PRECISION
 
     def contenders(self, job: str, candidates: Sequence[int]) -> list[int]:
-        """The candidates that the next process measures."""
+        """The candidates that the next process has to measure."""
         outcomes = self._done.get(job)
         crashed = self._crashes.get(job, {})
         alive = outcomes[min(outcomes)].contenders if outcomes else candidates
@@ -146,7 +146,7 @@ class Journal:
         """
         self._take(line)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A line that was cut off must not swallow this one.
+        # The leading line break ends a line that a crash cut off.
         with self._path.open("a", encoding="utf-8") as file:
             file.write("\n" + json.dumps(line) + "\n")
             file.flush()
@@ -156,15 +156,15 @@ class Journal:
             outcomes = self._done.setdefault(str(line["done"]), {})
             outcomes[int(line.get("repetition", 0))] = RaceOutcome.from_json(line)
         elif "crashed" in line:
-            own = self._crashes.setdefault(str(line["crashed"]), {})
-            own[int(line["candidate"])] = str(line["reason"])
+            crashes = self._crashes.setdefault(str(line["crashed"]), {})
+            crashes[int(line["candidate"])] = str(line["reason"])
 
 
 MIN_GAIN = 0.03
-"""The default stays where nothing is faster by more than this share: a winner has images of its own
-to ship, and times differ by a hundredth from run to run."""
+"""The default stays unless another is faster by more than this share: a winner needs images of
+its own, and times differ by a hundredth from run to run."""
 TIE = 0.015
-"""Candidates whose times differ by less than this share are as fast as one another."""
+"""Candidates whose times differ by less than this share count as equally fast."""
 Measured = tuple[RaceJob, RaceOutcome]
 
 
@@ -173,17 +173,16 @@ class KeyResult:
     """The result for one launch, one set of dtypes and one key."""
 
     measured: tuple[Measured, ...]
-    """Several when calls have the same key."""
+    """Several entries if calls have the same key."""
     winner: int | None
     microseconds: float = 0.0
-    """Of the winner; the geometric mean over the calls."""
+    """The winner's time: the geometric mean over the calls."""
     default: int | None = None
     default_microseconds: float = 0.0
     spread: float = 0.0
-    """How far apart the winner's times in several processes are, as a share of its time."""
+    """Difference between the winner's times in several processes, relative to its time."""
     ties: tuple[int, ...] = ()
-    """Other candidates that are as fast as the fastest; the winner is the first of them all, or the
-    default."""
+    """Other candidates that are as fast as the fastest one."""
 
     @property
     def job(self) -> RaceJob:
@@ -192,11 +191,11 @@ class KeyResult:
 
     @property
     def gain(self) -> float:
-        """The speed-up of the winner: 0.25 when the default takes 1.25 times as long."""
+        """Speed-up of the winner: 0.25 if the default takes 1.25 times as long."""
         return self.default_microseconds / self.microseconds - 1 if self.microseconds else 0.0
 
     def row(self) -> TunedRow | None:
-        """The row of a table; None when no candidate runs."""
+        """The row for a tuned table; None if no candidate runs."""
         if self.winner is None:
             return None
         job = self.job
@@ -220,7 +219,7 @@ class KeyResult:
         return candidate_toml(candidate.constants, candidate.options)
 
     def excluded(self) -> Iterator[tuple[str, str, str]]:
-        """`failed` or `wrong`, the candidate, and why; each once."""
+        """Yield `failed` or `wrong`, the candidate and the reason, each once."""
         seen = set()
         for _, outcome in self.measured:
             for kind, reasons in (("failed", outcome.failed), ("wrong", outcome.wrong)):
@@ -254,7 +253,7 @@ class KeyResult:
 
 
 def results_of(measured: Iterable[Measured]) -> tuple[KeyResult, ...]:
-    """One result for each launch, dtypes and key, in the order of the jobs."""
+    """Return one result for each launch, dtypes and key, in the order of the jobs."""
     groups: dict[Any, list[Measured]] = {}
     for job, outcome in measured:
         place = (job.work.kernel.name, job.work.op.name, job.launch)
@@ -289,7 +288,7 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
 def _is_tied(
     candidate: int, best: int, means: Mapping[int, float], outcomes: Sequence[RaceOutcome]
 ) -> bool:
-    """True when it is as fast as the best, or the processes disagree about which is faster."""
+    """True if it is as fast as the best, or processes disagree about which is faster."""
     ratio = means[candidate] / means[best]
     readings = [outcome.readings for outcome in outcomes if outcome.readings]
     is_faster_once = any(
@@ -301,10 +300,10 @@ def _is_tied(
 
 
 def _typical(values: Sequence[float]) -> float:
-    """The mean without the largest and the smallest, which is the median of three."""
+    """Mean without the largest and the smallest value; of three values, the median."""
     return statistics.mean(sorted(values)[1:-1] if len(values) > 2 else values)  # noqa: PLR2004
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The geometric mean."""
+    """Geometric mean."""
     return math.exp(sum(math.log(max(value, 1e-3)) for value in values) / len(values))

@@ -1,4 +1,4 @@
-"""One tuning: selects the jobs, has them measured, and writes the table."""
+"""One tuning: selects jobs, measures them, and writes the tuned table."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from kbuild.system.quantities import duration_text
 
 _PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}
-"""Files of a variant that make a difference, where it does not say which images it has."""
+"""Suffixes of a variant's files that decide about times, if its description has no digest."""
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """A request to measure."""
+    """Options of a tuning."""
 
     only: tuple[str, ...] = ()
-    """Names of ops; all when empty."""
+    """Names of ops to tune; all when empty."""
     cases: Mapping[str, tuple[TuningCase, ...]] = field(default_factory=dict)
-    """Op -> cases instead of those of its `tune` table."""
+    """Op -> cases that replace those of its `tune` table."""
     rules: Mapping[str, float] = field(default_factory=dict)
-    """Fields of `probes.race.RaceRules` that are not the usual ones."""
+    """Fields of `probes.race.RaceRules` that differ from the defaults."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class TuneResult:
     device: Device
     results: tuple[KeyResult, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Calls that were not measured, with the reason."""
+    """Calls that were not measured, with reasons."""
     unmeasured: int = 0
-    """Jobs that time was too short for."""
+    """Number of jobs that the time was too short for."""
     path: str = ""
-    """The table, relative to the project; empty when nothing was measured."""
+    """Path of the table, relative to the project; empty if nothing was measured."""
     error: KbuildError | None = None
-    """Why the model could not be tuned."""
+    """Error that ended the tuning."""
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -79,7 +79,7 @@ class TuneResult:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """The candidates of one variant on the devices of one model."""
+    """The tuning of one variant on the devices of one model."""
 
     setting: WorkerSettings
     description: OpManifest
@@ -87,7 +87,7 @@ class TuningRun:
     wish: TuneRequest
     progress: Progress
     journals: Path
-    """Folder of what was measured so far."""
+    """Folder of the journals."""
 
     def perform(self) -> TuneResult:
         """Measure, and write the table.
@@ -102,15 +102,16 @@ class TuningRun:
         left_out = [(_case_text(w, case), reason) for w in works for case, reason in w.left_out]
         winners: dict[tuple[BenchmarkCase, int], int] = {}
         unmeasured = 0
+        # Launches are measured in order, each with the winners of the launches before it.
         for launch in range(max((len(work.op.launches) for work in works), default=0)):
             entries = list(self._jobs(works, launch, winners))
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
             known = sum(journal.repetitions(job.id) for job in jobs)
             heard = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
-            crew = DeviceWorkers(self.setting, devices, journal, heard)
-            unmeasured += len(crew.measure(jobs))
-            devices = crew.devices
+            workers = DeviceWorkers(self.setting, devices, journal, heard)
+            unmeasured += len(workers.measure(jobs))
+            devices = workers.devices
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]
             measured += done
             for result in results_of(done):
@@ -142,9 +143,9 @@ class TuningRun:
         return write_table(self.setting.root, table)
 
     def _name(self, device: Device) -> str:
-        """The journal's name: times of another variant or device say nothing about this one.
+        """Name of the journal: a digest of what times depend on.
 
-        A build of the same images has the same, whatever else it has another name for.
+        Builds with the same images share it, even under another op namespace.
         """
         probes, about = code_digest(*sorted(_PROBES.rglob("*.py"))), self.description.measured()
         facts = (device.name, device.driver, device.torch, about, probes)
@@ -157,9 +158,9 @@ class TuningRun:
 
 
 def tune_models(runs: Sequence[TuningRun]) -> tuple[TuneResult, ...]:
-    """Perform runs at the same time, each for another model; results are in their order.
+    """Perform runs in parallel, one per model; return results in their order.
 
-    A run that fails gives a result with an error, and leaves the others alone.
+    A run that fails has a result with an error, and does not affect the others.
     """
     results: dict[int, TuneResult] = {}
     failures: list[BaseException] = []
@@ -186,7 +187,7 @@ def tune_models(runs: Sequence[TuningRun]) -> tuple[TuneResult, ...]:
 
 
 def require_complete(tuned: Sequence[TuneResult]) -> None:
-    """A budget that was too short has its own exit code.
+    """Raise an error if a model failed, or if the time was too short for some jobs.
 
     Raises:
         KbuildError: a model could not be tuned.
@@ -202,7 +203,7 @@ def require_complete(tuned: Sequence[TuneResult]) -> None:
 
 
 class TuningProgress:
-    """One view of several tunings: what is done of each, and how long it will take."""
+    """Combines the progress of several tunings into one line, with the remaining time."""
 
     def __init__(self, progress: Progress, clock: Clock = time.monotonic) -> None:
         self._progress, self._clock = progress, clock
@@ -210,12 +211,12 @@ class TuningProgress:
         self._parts: dict[str, _ModelProgress] = {}
 
     def of_model(self, model: str) -> Progress:
-        """The facts about the tuning of one model."""
+        """Return the progress of one model's tuning."""
         part = self._parts[model] = _ModelProgress(self)
         return part
 
     def show(self, label: str) -> None:
-        """Show what is known of all; `label` names what one of them has in hand."""
+        """Show the progress of all; `label` is what one of them measures now."""
         with self._lock:
             known = {model: part for model, part in self._parts.items() if part.total}
             done, total = (
@@ -229,7 +230,7 @@ class TuningProgress:
             self._progress.update(done, total, label)
 
     def now(self) -> float:
-        """Seconds of the clock."""
+        """Time of the clock in seconds."""
         return self._clock()
 
 
@@ -250,7 +251,7 @@ class _ModelProgress:
         return f"{self.done}/{self.total}{self.time_left(now)}"
 
     def time_left(self, now: float) -> str:
-        """Text for the end of a line; empty before a third is measured."""
+        """Text for the end of a line; empty until a third is measured."""
         measured, left = self.done - self._first, self.total - self.done
         if not left or measured < (measured + left) * ESTIMATED_FROM:
             return ""
@@ -259,14 +260,14 @@ class _ModelProgress:
 
 @dataclass
 class _TuneProgress:
-    """Tells how far a crew has come."""
+    """Counts the jobs that workers have done."""
 
     progress: Progress
     total: int
     done: int
 
     def __call__(self, device: Device, job: RaceJob, answer: Mapping[str, Any]) -> None:
-        """See `crew.Heard`."""
+        """See `workers.JobListener`."""
         self.done += "done" in answer
         label = f"{device.id}: {job.case.label}"
         if "waiting" in answer:

@@ -1,4 +1,4 @@
-"""Shares measurements among the devices of one model, each of which has a worker process."""
+"""Distributes measurements to worker processes on the devices of one model."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from kbuild.dsl.tune.results import Journal
 from kbuild.system.errors import ToolchainError
 
 _MAX_FAILURES = 3
-"""Workers of a device that end without a result, one after another, before it is given up."""
+"""Workers of a device that end without a result, in succession, before it is given up."""
 _AS_FAST = 2
-"""Times as long as another's job another's may take to be waited for."""
+"""A worker leaves a job to another one whose last job took at most this many times as long."""
 _USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-"""Signals that nobody but a user sends."""
+"""Signals that only a user sends; they are not counted as a candidate's crash."""
 _CONTINUE = "run the same command again to continue"
 JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
 
 
 class ProbeTransport(Protocol):
-    """Starts workers, wherever their devices are, and carries messages; see `probes.host`."""
+    """Starts workers on local or remote devices and carries messages; see `probes.host`."""
 
     @property
     def interpreter(self) -> str:
         """The interpreter of the workers, for messages."""
 
     def start(self, settings: Mapping[str, Any]) -> str:
-        """Start a worker with these settings; its name."""
+        """Start a worker with these settings and return its name."""
 
     def send(self, command: Mapping[str, Any]) -> None:
-        """`{"to": NAME, "job": {...}}` or `{"stop": NAME}`."""
+        """Send `{"to": NAME, "job": {...}}` or `{"stop": NAME}`."""
 
     def receive(self) -> Mapping[str, Any]:
-        """The next message of a worker, or `{"lost": NAME, "reason": "..."}` of one out of reach.
+        """Wait for the next message of a worker; `{"lost": NAME, "reason": "..."}` if unreachable.
 
         Raises:
-            ToolchainError: no worker can say anything any more.
+            ToolchainError: no worker can send messages any more.
         """
 
 
 class ProbeSource(Protocol):
-    """Where there are devices, and workers for them."""
+    """Provides devices and connections to workers on them."""
 
     def devices(self) -> AvailableDevices:
-        """The devices, whose ids `start` of a connection takes.
+        """Return the devices, whose ids are settings for `start`.
 
         Raises:
-            ToolchainError: nobody can list them.
+            ToolchainError: they cannot be listed.
         """
 
     def connect(self) -> ProbeTransport:
-        """A connection for one tuning; several may be used at the same time."""
+        """Return a connection for one tuning; several may be used at the same time."""
 
 
 @dataclass(frozen=True)
@@ -68,36 +68,37 @@ class WorkerSettings:
     variant: Path
     namespace: str
     root: Path
-    """The project, where its own functions are looked for."""
+    """The project's folder, from which its own functions are imported."""
     ends: float = math.inf
-    """When no more measurement starts, in the seconds of `clock`."""
+    """Time of `clock` in seconds after which no measurement starts."""
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda _: None
-    """Is told of devices that are not used any more."""
+    """Called with a message about a device that is not used any more."""
 
 
 @dataclass
 class DeviceWorker:
-    """One process on one device."""
+    """A worker process on a device."""
 
     name: str
     device: Device
     failures: int = 0
-    """Processes before it on this device that ended without a result."""
+    """Workers before it on this device, in succession, that ended without a result."""
     job: RaceJob | None = None
-    """What it measures."""
+    """The job that it measures."""
     candidate: int | None = None
-    """The candidate that it has in hand."""
+    """The candidate that it measures."""
     has_begun: bool = False
-    """True when it has said that it begins with the job."""
+    """True once it has reported the beginning of the job."""
     seconds: float = 0.0
-    """How long it had its last job."""
+    """Seconds of its last job."""
     measured: set[str] = field(default_factory=set)
-    """Jobs that it had: a call is measured once in a process, since processes differ."""
+    """Ids of its jobs: a process measures a call once, since only other processes add
+    information."""
 
 
 class DeviceWorkers:
-    """Measures jobs on devices of one model."""
+    """Measures jobs on the devices of one model."""
 
     def __init__(
         self,
@@ -106,16 +107,16 @@ class DeviceWorkers:
         journal: Journal,
         listener: JobListener,
     ) -> None:
-        """`listener` is told each time that a job begins with a candidate, or is done."""
+        """`listener` is called when a job begins with a candidate, and when it is done."""
         self.journal = journal
         self.devices = list(devices)
-        """Those that are left."""
+        """The devices that are still used."""
         self._setting, self._listener = setting, listener
         self._workers: dict[str, DeviceWorker] = {}
         self._jobs: dict[str, RaceJob] = {}
 
     def measure(self, jobs: Sequence[RaceJob]) -> tuple[RaceJob, ...]:
-        """Measure what the journal does not know yet; those that time was too short for.
+        """Measure jobs that the journal lacks; return those that the time was too short for.
 
         Raises:
             ToolchainError: no device is left on which the variant can be loaded and run.
@@ -158,7 +159,7 @@ class DeviceWorkers:
         self._deal(worker)
 
     def _deal(self, worker: DeviceWorker) -> None:
-        """Give it a job, or what it needs to get one; nothing when all are in other hands."""
+        """Send the worker a job; restart or stop it if it cannot take one of the remaining jobs."""
         held = {other.job.id for other in self._workers.values() if other.job is not None}
         free = [job for name, job in self._jobs.items() if name not in held]
         fresh = [job for job in free if job.id not in worker.measured]
@@ -179,7 +180,7 @@ class DeviceWorkers:
             self._setting.host.send({"to": worker.name, "job": content})
 
     def _is_soon_taken(self, worker: DeviceWorker, free: Sequence[RaceJob]) -> bool:
-        """True when there is another for each of these jobs, about as fast, that had not it yet."""
+        """True if other workers, about as fast, can soon take all of these jobs."""
         others = [
             other
             for other in self._workers.values()
@@ -208,7 +209,7 @@ class DeviceWorkers:
             worker.candidate, worker.has_begun = answer["candidate"], True
         elif "done" in answer:
             self._finish(worker, answer)
-        elif answer.get("broken") == job.id:  # not after the end of an earlier one
+        elif answer.get("broken") == job.id:  # ignore a late message about an earlier job
             self._record_crash(worker, job, str(answer["reason"]))
         self._listener(worker.device, job, answer)
         if worker.job is None and "broken" not in answer:
@@ -227,7 +228,7 @@ class DeviceWorkers:
             self._jobs.pop(job, None)
 
     def _replace(self, worker: DeviceWorker, code: int) -> None:
-        """Start another after one that ended, unless that leads nowhere."""
+        """Start another worker after one that ended, unless too many have failed."""
         if worker.job is not None:
             if worker.has_begun and -code not in _USER_SIGNALS:
                 self._record_crash(worker, worker.job, _exit_reason(code))
@@ -244,10 +245,10 @@ class DeviceWorkers:
         self._deal_idle()
 
     def _give_up(self, worker: DeviceWorker, error: ToolchainError) -> None:
-        """Use a device no more: others measure what is left.
+        """Stop using a device; others measure the remaining jobs.
 
         Raises:
-            ToolchainError: it was the last.
+            ToolchainError: it was the last device.
         """
         del self._workers[worker.name]
         self.devices.remove(worker.device)
@@ -260,7 +261,7 @@ class DeviceWorkers:
         self._deal_idle()
 
     def _record_crash(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
-        """A candidate, or the inputs, ended the process or broke the device."""
+        """Record that a candidate, or the inputs, ended the process or broke the device."""
         number = self.journal.repetitions(job.id)
         if worker.candidate is None:
             self._finish(worker, {"done": job.id, "repetition": number, "error": reason})

@@ -1,4 +1,4 @@
-"""Started as a script with a language's module, an environment, and the life line's descriptor."""
+"""Started as a script with a language's module, an environment, and the descriptor of a pipe."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Serve until the other end is gone."""
+    """Answer requests until their pipe is closed."""
     language, environment, life = sys.argv[1:]
     _die_with(int(life))
     answers, requests = os.dup(1), os.dup(0)
-    os.dup2(2, 1)  # what authors print is no answer
+    os.dup2(2, 1)  # output of the author's code must not mix with answers
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.path[0] = environment  # in place of this script's folder
-    # Give this package its name without running anything of those around it.
+    sys.path[0] = environment  # replaces this script's folder
+    # Make the package importable under its name without importing the rest of kbuild.
     for name, folder in (("kbuild", _HERE.parents[1]), ("kbuild.dsl", _HERE.parent)):
         package = ModuleType(name)
         package.__path__ = [str(folder)]
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _die_with(life: int) -> None:
-    """End, with every process of this group, when nobody holds the other end of this pipe.
+    """End this process group when the other end of the pipe `life` is closed.
 
     The kernel sends the signal, so that a compiler which never returns to Python ends as well.
     """
@@ -41,11 +41,11 @@ def _die_with(life: int) -> None:
         os.read(life, 1)
     except BlockingIOError:
         return
-    sys.exit(0)  # it was gone before
+    sys.exit(0)  # the pipe was closed already
 
 
 def _module(language: str) -> ModuleType:
-    """A module of this package, or the file of a distribution that brings a language."""
+    """Import a module of this package, or a file of a distribution that provides a language."""
     if not language.endswith(".py"):
         return importlib.import_module(f"kbuild.dsl.worker.{language}")
     spec = importlib.util.spec_from_file_location("kbuild_language", language)

@@ -1,6 +1,7 @@
-"""Reads the parameters of device functions in PTX and AMDGCN assembly, and how they use memory.
+"""Reads compilers' output: parameters of device functions, and how they use memory.
 
-That is which arguments' memory is read or added to before it is written, in Triton's IR and C++.
+Parameters come from PTX and AMDGCN assembly. Triton's IR and C++ tell which arguments' memory is
+read or added to before it is written.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _PARAMETER = re.compile(r"%([\w.$-]+): (?:[^%]*?loc\(\"([\w.]+)\")?")
 _OPERATION = re.compile(r"^\s*(?:(%[\w.$-]+)(?::\d+)? = )?\"?([a-z_]+\.[\w.]+)\"?(.*)$")
 _VALUE = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _PARTITION = re.compile(r"^\s*partition\d+\(")
-"""Warps of a Gluon function that run code of their own, whose arguments are the ones that the
-operation before names: `ttg.warp_specialize(%x, %out)`, `partition0(%arg0: ..., %arg1: ...)`."""
+"""Beginning of a partition: code of some warps of a Gluon function. Its arguments are those of
+the preceding operation: `ttg.warp_specialize(%x, %out)`, `partition0(%arg0: ..., %arg1: ...)`."""
 _CARRIED = re.compile(r"(?:iter_args|^ ?)\((%.*?)\) (?:->|:)")
 _PAIR = re.compile(r"(%[\w.$-]+) = (%[\w.$-]+(?:#\d+)?)")
 _MOVES = {
@@ -25,7 +26,7 @@ _MOVES = {
     "tt.advance", "tt.bitcast", "tt.make_tensor_ptr", "tt.make_tensor_descriptor",
     "ttg.convert_layout",
 }  # fmt: skip
-"""Operations whose result points to where their first operand does."""
+"""Operations whose result points to the memory of their first operand."""
 _READS = {
     "tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttg.async_copy_global_to_local",
     "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather",
@@ -36,34 +37,34 @@ _WRITES = {
 }  # fmt: skip
 _ADDS = {"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce", "ttng.async_tma_reduce"}
 _HARMLESS = ("arith.", "scf.", "cf.", "math.", "tt.return", "tt.print", "tt.assert")
-"""What takes an address and writes nothing there; of anything else nobody knows."""
+"""Prefixes of operations that do not write through an address; any other operation may."""
 _EXCHANGE = re.compile(r"^ (?:exch|xchg)\b")
 
 
 class MemoryAccess:
-    """The order in which memory is used, by argument."""
+    """The first and later uses of memory, by argument."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
         self._written: set[str] = set()
 
     def use(self, name: str, how: str) -> None:
-        """Note that an argument's memory is read, written or added to."""
+        """Record that an argument's memory is read, written or added to."""
         self._first.setdefault(name, how)
         if how == "write":
             self._written.add(name)
 
     def to_json(self) -> dict[str, list[str]]:
-        """What the function does nothing but add to, and what else it reads before it writes."""
+        """JSON object: arguments that are only added to, and those read before written."""
         adds = [n for n, how in self._first.items() if how == "add" and n not in self._written]
         reads = [n for n, how in self._first.items() if how != "write" and n not in adds]
         return {"adds": sorted(adds), "reads": sorted(reads)}
 
 
 def memory_access(text: str) -> dict[str, list[str]]:
-    """Of a function in Triton's dialect, in Gluon's functions the one for GPUs.
+    """Memory access of a function in Triton's dialect; for Gluon, its dialect for GPUs.
 
-    The functions that it calls are part of it.
+    The text includes the functions that it calls.
     """
     reader = _DialectReader()
     for line in text.splitlines():
@@ -72,14 +73,14 @@ def memory_access(text: str) -> dict[str, list[str]]:
 
 
 class _DialectReader:
-    """Follows addresses from a function's parameters to where they are used."""
+    """Follows addresses from a function's parameters to their uses."""
 
     def __init__(self) -> None:
         self.access = MemoryAccess()
         self._origin: dict[str, str] = {}
-        """Value -> the parameter that it points to."""
+        """Value -> the parameter whose memory it points to."""
         self._captured: list[str | None] = []
-        """Where the values point to that partitions of warps are given."""
+        """Parameters that the operands of the last `warp_specialize` point to."""
 
     def read(self, line: str) -> None:
         signature, match = _SIGNATURE.match(line), _OPERATION.match(line)
@@ -117,7 +118,7 @@ class _DialectReader:
         elif operation != "arith.select":
             values = []
         owner = next((self._origin[value] for value in values if value in self._origin), None)
-        self._origin.pop(result, None)  # of another region, where the name meant something else
+        self._origin.pop(result, None)  # an earlier region may have used the name
         if owner is not None:
             self._origin[result] = owner
 
@@ -129,7 +130,7 @@ def _how(operation: str, rest: str) -> str:
 
 
 def _carried(result: str | None, rest: str, origin: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a loop carries, within it and behind it."""
+    """Yield the names of a loop's carried values, inside and after it, with their parameters."""
     match = _CARRIED.search(rest)
     pairs = _PAIR.findall(match[1]) if match else []
     for at, (inner, outer) in enumerate(pairs):
@@ -143,9 +144,9 @@ _ATOMIC = re.compile(r"\b[Aa]tomic(?!Load)\w*(?:<[^>]*>)?\((?:[(&\s]|\(\w+\s*\*\
 
 
 def memory_access_of_cxx(text: str, names: Sequence[str]) -> dict[str, Any]:
-    """Of kernels in C++, by the names of their parameters.
+    """Memory access of kernels in C++, by the names of their parameters.
 
-    Only what is certain is said: that all of a kernel's lines that name an argument add to it.
+    Only additions are reported, and only if every line that names the argument adds to it.
     """
     uses: dict[str, set[bool]] = {}
     lines = [line for body in _BODY.findall(text) for line in body.splitlines()]
@@ -167,12 +168,12 @@ _SIZES = {"1": 1, "8": 1, "16": 2, "32": 4, "64": 8}
 _DESCRIPTOR = re.compile(r"tensordesc<(?P<dtype>\w+)\[(?P<block>[^]]*)\]>")
 _FLAGS = (("nan", "tf32"), ("nan",), ())
 _HOST_TYPES = {8: 10, 9: 8, 10: 9}
-"""Triton's numbers of element types that differ from `CUtensorMapDataType`."""
+"""Triton's numbers of element types -> `CUtensorMapDataType`, where they differ."""
 _TENSOR_MAP = 128
 """Bytes of a CUtensorMap."""
 _POINTER = 8
 SCRATCH = ("global_scratch", "profile_scratch")
-"""What Triton appends, in order; 3.4 only the first."""
+"""Parameters that Triton appends, in order; 3.4 has only the first."""
 
 
 def parameter_sizes_of_ptx(text: str) -> list[int]:
@@ -184,7 +185,7 @@ def parameter_sizes_of_ptx(text: str) -> list[int]:
 
 
 def parameter_sizes_of_amdgcn(text: str) -> list[int]:
-    """Bytes of each parameter, those that the runtime adds left out."""
+    """Bytes of each parameter, without those that the runtime adds."""
     section = text.partition(".args:")[2].partition(".group_segment_fixed_size")[0]
     if not text.count(".amdgpu_metadata"):
         raise RefusalError("the compiler's assembly has no metadata")
@@ -195,17 +196,17 @@ def parameter_sizes_of_amdgcn(text: str) -> list[int]:
 def device_parameters(
     passed: Sequence[tuple[str, str]], mapped: bool, actual: Sequence[int]
 ) -> list[dict[str, str]]:
-    """The parameters of the device function, in order.
+    """Return the parameters of the device function, in order.
 
     Args:
         passed: name and Triton's type of each argument that was not fixed.
-        mapped: whether descriptors are passed as tensor maps.
-        actual: bytes of each parameter that the function has.
+        mapped: True if descriptors are passed as tensor maps.
+        actual: bytes of each parameter in the compiled code.
 
     Raises:
-        RefusalError: the function has others than were expected.
+        RefusalError: the function has unexpected parameters.
     """
-    for flags in _FLAGS:  # releases hand over more and more of them
+    for flags in _FLAGS:  # newer releases pass more of them
         expected = [part for name, type_ in passed for part in _parts(name, type_, mapped, flags)]
         own, rest = [_size(part) for part in expected], list(actual[len(expected) :])
         fits = list(actual[: len(own)]) == own
@@ -220,10 +221,10 @@ def device_parameters(
 
 
 def tensor_map(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """How the launcher encodes a descriptor.
+    """JSON object that tells the launcher how to encode a descriptor.
 
     Raises:
-        RefusalError: it cannot.
+        RefusalError: the launcher cannot encode it.
     """
     if meta.get("is_im2col"):
         raise RefusalError(f"`{name}`: a launcher cannot make an im2col descriptor")
@@ -238,7 +239,7 @@ def tensor_map(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(name: str, type_: str, mapped: bool, flags: Sequence[str]) -> Iterator[dict[str, str]]:
-    """An argument as parameters; a descriptor is several."""
+    """Yield the parameters of an argument; a descriptor has several."""
     descriptor = _DESCRIPTOR.fullmatch(type_)
     if descriptor is None:
         yield _parameter(name, type_)

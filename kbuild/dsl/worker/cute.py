@@ -1,4 +1,4 @@
-"""CuTe DSL's compiler, asked without a GPU; one process compiles for one arch."""
+"""Runs CuTe DSL's compiler without a GPU; one process compiles for one arch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOTS = ("nvidia_cutlass_dsl/dsl_packages", "nvidia_cutlass_dsl/python_packages")
-"""Where releases keep `cutlass`; a `.pth` file says so, which this interpreter does not read."""
+"""Folders of `cutlass`; they are in a `.pth` file, which this interpreter ignores."""
 sys.path[1:1] = [
     str(path) for path in (Path(sys.path[0], root) for root in _ROOTS) if path.is_dir()
 ]
@@ -38,13 +38,13 @@ from kbuild.dsl.worker.sources import REMOVED_MODULES, SourceModules  # noqa: E4
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SAID = re.compile(r"\s*error: (.+)")
-"""What the DSL has to say, below a line that names the kind of error alone."""
+"""Message of an error, which follows a line with only its kind."""
 _MOST = 20
-"""Further lines of an error that are worth showing."""
+"""Maximum of further lines of an error that are shown."""
 
 
 class CuteCompiler(ObjectCompiler):
-    """See `protocol.WorkerCompiler`."""
+    """Compiler for CuTe DSL, see `protocol.WorkerCompiler`."""
 
     distribution = "nvidia-cutlass-dsl"
     version = cutlass.__version__
@@ -59,7 +59,7 @@ class CuteCompiler(ObjectCompiler):
     def compile_function(
         self, function: CuteFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
-        """See `ObjectCompiler.made`."""
+        """See `ObjectCompiler.compile_function`."""
         arguments = CuteArguments(function, request)
         emit = request.get("emit", "tvm-ffi")
         with _intercept_compile(lambda text: self.named(request, text)) as kernel:
@@ -83,14 +83,14 @@ class CuteCompiler(ObjectCompiler):
 
 
 def _tvm_ffi(compiled: Any, symbol: str, output: Path) -> None:
-    """An object with one function of TVM-FFI."""
+    """Write an object with one function of TVM-FFI."""
     file = output.with_name("object.o")
     compiled.export_to_c(str(file), function_name=symbol)
     file.replace(output)
 
 
 def _c(compiled: Any, symbol: str, output: Path) -> None:
-    """A header and an object, one behind the other; the first line says how long the header is."""
+    """Write the header's length in a line, the header and the object, as one file."""
     compiled.export_to_c(str(output.parent), "object", symbol)
     header, code = (output.with_name(name) for name in ("object.h", "object.o"))
     text = header.read_bytes()
@@ -113,13 +113,13 @@ REMOVED_MODULES["cutlass.cute.cuda"] = "write `import cuda.bindings.driver as cu
 _OF_DEVICES = (
     *("get_max_active_clusters", "get_l2_cache_size_in_bytes", "get_device_multiprocessor_count"),
 )
-"""Methods of `cutlass.utils.HardwareInfo`, which ask the driver."""
+"""Methods of `cutlass.utils.HardwareInfo` that ask the driver."""
 
 
 def _answer_imports() -> None:
-    """Let sources compile, load and export when they are imported: nothing comes of it here.
+    """Let sources compile, load and export during their import; the results are placeholders.
 
-    The functions that kbuild compiles are those of `build.toml`.
+    Only the functions in `build.toml` are compiled.
     """
     kind: Any = type(cute.compile)
     kind.__call__ = _unknown_at_import(kind.__call__, "cute.compile()")
@@ -155,21 +155,21 @@ _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
 class _AlreadyCompiledError(Exception):
-    """The kernel is there already."""
+    """The kernel has been compiled already."""
 
 
 @dataclass
 class _KernelSymbol:
-    """What is known of a kernel once its text is."""
+    """Symbol of a kernel, which is known once its text is."""
 
     symbol: str = ""
 
 
 @contextmanager
 def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_KernelSymbol]:
-    """Meanwhile the DSL asks `name`, of a kernel's text, for its symbol and whether to go on.
+    """Call `name` with a kernel's text during its compilation, for its symbol and a decision.
 
-    The text is the module that tracing gives; locations in it have no influence on the code.
+    The text is the traced module without locations, which do not change the code.
     """
     kernel, compile_ = _KernelSymbol(), CutlassBaseDSL.compile_and_cache
 
@@ -187,7 +187,7 @@ def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Ker
 
 
 def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> Any:
-    """None when it was made before."""
+    """Compile; None if the kernel was compiled before."""
     options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
     try:
         return cute.compile(*arguments.given(env_stream=bool(options)), **options)
@@ -200,7 +200,7 @@ def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> An
 
 
 def _explain_error(error: BaseException, sources: SourceModules) -> RefusalError:
-    """The innermost line of the author's; the DSL wraps what went wrong several times."""
+    """Return the refusal at the author's innermost line; the DSL wraps errors several times."""
     chain = list(_chain(error))
     refusals = [sources.refusal(cause) for cause in chain]
     placed = [refusal for refusal in refusals if refusal.line]
@@ -221,4 +221,4 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 Compiler = CuteCompiler
-"""What `kbuild.dsl.worker` starts."""
+"""The class that `kbuild.dsl.worker` instantiates."""

@@ -1,6 +1,6 @@
-"""What `cute.compile` is given, and the host code of its result.
+"""The arguments of `cute.compile`, and changes of the host code that it returns.
 
-It is given a generated entry function around the author's, and fake arguments.
+`cute.compile` gets a generated entry function, which calls the author's, and fake arguments.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _STREAM = "CUstream"
 _CONSTANT = "Constexpr"
 _CALL = "__call__"
 _SELF = "self"
-"""Before the name of a constructor's parameter that the call has one of, too."""
+"""Prefix for a constructor's parameter whose name the call's parameters have too."""
 
 
 class CuteFunction:
-    """A function that launches kernels, or a class whose objects are called so."""
+    """A function that launches kernels, or a class whose objects are callable."""
 
     def __init__(self, name: str, jit: Any, owner: type | None = None) -> None:
-        """Read the signatures of what is decorated with `@cute.jit`, and of the class it is of."""
+        """Read the signatures of a function with `@cute.jit`, and of its class."""
         self.name, self.jit, self._owner = name, jit, owner
         self.parameters = _named(name, jit)[owner is not None :]
         taken = {parameter.name for parameter in self.parameters}
@@ -44,10 +44,10 @@ class CuteFunction:
             f"{_SELF}.{parameter.name}" if parameter.name in taken else parameter.name: parameter
             for parameter in constructor_parameters
         }
-        """The parameters of the class's constructor, by what `build.toml` calls them."""
+        """Parameters of the class's constructor, by their names in `build.toml`."""
 
     def author(self, constants: Mapping[str, Any]) -> Any:
-        """What is called: the function, or a method of an object that is made of constants."""
+        """Return the callable: the function, or the method of an object built from constants."""
         if self._owner is None:
             return self.jit
         names = {p.name: name for name, p in self.made_with.items() if name in constants}
@@ -55,7 +55,7 @@ class CuteFunction:
         return getattr(owner, self.jit.__name__)
 
     def describe(self) -> dict[str, Any]:
-        """The function as JSON, without its stream."""
+        """JSON object of the function, without its stream."""
         own = [(p.name, is_constant(p), p) for p in self.parameters if not is_stream(p)]
         own += [(name, True, parameter) for name, parameter in self.made_with.items()]
         parameters = [
@@ -66,7 +66,7 @@ class CuteFunction:
 
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, CuteFunction]:
-    """The functions that a module has a name for, by that name."""
+    """The functions of a module by name."""
     functions_by_name: dict[str, CuteFunction] = {}
     for name, value in vars(module).items():
         is_class = issubclass(type(value), type)
@@ -77,12 +77,12 @@ def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, C
 
 
 def is_constant(parameter: inspect.Parameter) -> bool:
-    """Whether it is annotated with `cutlass.Constexpr`."""
+    """True for an annotation with `cutlass.Constexpr`."""
     return _CONSTANT in _annotation(parameter)
 
 
 def is_stream(parameter: inspect.Parameter) -> bool:
-    """Whether it is the stream: annotated as one, or called so without an annotation."""
+    """True for the stream: annotated as one, or named so without an annotation."""
     annotation = _annotation(parameter)
     return _STREAM in annotation or (parameter.name == "stream" and not annotation)
 
@@ -100,7 +100,7 @@ def _has_constructor(owner: type | None) -> bool:
 
 
 def _is_jit(value: Any) -> bool:
-    """Whether it is decorated; an object of the author's may answer anything if it is asked."""
+    """True for a decorated function; looks only at functions, since objects may answer anything."""
     known = vars(value) if type(value) is FunctionType else {}
     # Releases before 4.8 do not say which of the two decorators it was.
     executor = known.get("_dsl_object", known.get("_dsl_cls"))
@@ -121,16 +121,16 @@ _DTYPES = {
     "float8_e5m2": "Float8E5M2",
     "bool": "Boolean",
 }
-"""Torch's names of dtypes -> those of `cutlass`, where these are not the same capitalised."""
+"""Torch's names of dtypes -> names in `cutlass`, unless these are the same capitalised."""
 _FLOATS = ("Float64", "Float32", "Float16", "BFloat16")
 _FILE = "<kbuild>"
 _LONG = 64
-"""Bits of integers that are not the usual ones."""
+"""Bits of long integers; others have 32."""
 _GENERATED_CONSTANT = re.compile(r"c\d+")
 
 
 class CuteArguments:
-    """What `cute.compile` is given."""
+    """The arguments of `cute.compile`."""
 
     def __init__(self, function: CuteFunction, request: Mapping[str, Any]) -> None:
         self._function, self._request = function, request
@@ -138,14 +138,14 @@ class CuteArguments:
         self._constants = {name: _value(v) for name, v in request["constants"].items()}
         self._sizes: dict[str, Any] = {}
         self.divisible: set[str] = set()
-        """What is assumed to be divisible by 16."""
+        """Names that are assumed to be divisible by 16."""
         self.ones: set[str] = set()
-        """What is assumed to be 1, and is not an argument."""
+        """Names that are assumed to be 1 and are not passed."""
 
     def given(self, *, env_stream: bool) -> list[Any]:
-        """The generated function with its arguments; the last is the stream.
+        """Return the generated function and its arguments; the last one is the stream.
 
-        With `env_stream`, the object asks TVM-FFI for it; else the caller hands it over.
+        With `env_stream`, the object gets the stream from TVM-FFI; otherwise the caller passes it.
         """
         leaves = [self._leaf(leaf) for leaf in self._leaves()]
         stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=env_stream)
@@ -162,7 +162,7 @@ class CuteArguments:
             yield from (item for item in items if item["kind"] not in {"none", "one"})
 
     def _entry(self, leaves: Sequence[Any]) -> Any:
-        """The function around the author's."""
+        """Generate the function that calls the author's."""
         names = {leaf["name"]: _parameter_name(leaf["name"]) for leaf in self._leaves()}
         scope: dict[str, Any] = {"author": self._function.author(self._constants)}
         arguments = []
@@ -189,7 +189,7 @@ class CuteArguments:
         return cute.jit(preprocess=False)(scope["entry"])
 
     def _written(self, argument: Mapping[str, Any], names: Mapping[str, str]) -> str:
-        """An argument as the generated function hands it on."""
+        """Source of an argument in the generated function's call."""
         if argument["kind"] == "tuple":
             items = (self._written(item, names) for item in argument["items"])
             return f"({', '.join(items)},)"
@@ -199,7 +199,7 @@ class CuteArguments:
         return "None" if argument["kind"] == "none" else names[argument["name"]]
 
     def _leaf(self, leaf: Mapping[str, Any]) -> Any:
-        """A value of the type that it is compiled for."""
+        """A fake value of the type that the kernel is compiled for."""
         kind = leaf["kind"]
         if kind in {"tensor", "flat"}:
             return self._tensor(leaf)
@@ -210,7 +210,7 @@ class CuteArguments:
         return self._float(leaf["name"])(1.0)
 
     def _float(self, name: str) -> Any:
-        """As the author's annotation says; 32 bits when it says nothing."""
+        """Float type of the author's annotation; 32 bits without one."""
         owner = name.partition(".")[0]
         parameter = next(p for p in self._function.parameters if p.name == owner)
         annotation = _annotation(parameter)
@@ -263,7 +263,7 @@ class CuteArguments:
 
 
 def _parameter_name(name: str) -> str:
-    """`shape_0` for `shape.0`; never the name of something else in the generated function."""
+    """`shape_0` for `shape.0`; never a name that the generated function uses otherwise."""
     plain = name.replace(".", "_")
     is_taken = plain in {"author", "stream"} or _GENERATED_CONSTANT.fullmatch(plain)
     return f"{plain}_" if is_taken else plain
@@ -288,7 +288,7 @@ def _dtype(name: str) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """A constant as a CuTe function takes it."""
+    """Convert a constant for a CuTe function."""
     if isinstance(value, list):
         return tuple(map(_value, value))
     return _dtype(value["dtype"]) if isinstance(value, dict) else value
@@ -298,7 +298,7 @@ _BASE = {
     "x86_64": ("x86-64", "+cx8,+fxsr,+mmx,+sse,+sse2,+x87"),
     "aarch64": ("generic", "+fp-armv8,+neon"),
 }
-"""Machine -> LLVM's names of its oldest CPU and of what that can do."""
+"""Machine -> LLVM's names of its oldest CPU and of that CPU's features."""
 _KEY = "passthrough"
 _FUNCTION, _FIELD = "llvm.func", "llvm.getelementptr"
 _LAUNCH_CONFIG = "!llvm.struct<(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32)>"
@@ -306,10 +306,10 @@ _DYNAMIC_SHARED = [0, 2]
 
 
 def make_portable(compiled: Any, *, is_wrapped: bool) -> None:
-    """Fix what the functions of a compiled module may use, before it is exported.
+    """Limit the instructions of a compiled module's host code, before it is exported.
 
-    When `is_wrapped`, the export adds functions, which are for the host's target as a whole;
-    releases before 4.8 cannot be told one.
+    With `is_wrapped`, the export adds functions for the host's target as a whole;
+    releases before 4.8 have no such setting.
     """
     base = _BASE.get(platform.machine())
     if base is None:
@@ -334,9 +334,9 @@ def _fix(function: Any, cpu: str, features: str) -> None:
 
 
 def dynamic_shared(compiled: Any) -> int:
-    """Bytes of shared memory that its launches ask for: the largest number that is written there.
+    """Bytes of shared memory that the launches request: the largest constant in the code.
 
-    What a call computes is not known; a cubin says nothing of this memory.
+    Sizes that a call computes are unknown; a cubin does not record this memory.
     """
     module = compiled.ir_module
     sizes = [0]
@@ -349,7 +349,7 @@ def dynamic_shared(compiled: Any) -> int:
 
 
 def _asked_for(operation: Any) -> int:
-    """What a store puts into `dynamicSmemBytes` of a `cudaLaunchConfig_t`."""
+    """Constant that a store writes to `dynamicSmemBytes` of `cudaLaunchConfig_t`, or 0."""
     if operation.operation.name != "llvm.store":
         return 0
     value, place = (operand.owner for operand in operation.operands)

@@ -28,73 +28,73 @@ _OPERATORS = (
 
 @dataclass(frozen=True)
 class Doubt:
-    """A question that has several answers."""
+    """A question with several possible answers."""
 
     answers: tuple[str, ...]
     among: str
-    """What the answers differ among."""
+    """The things between which the answers differ, for messages."""
     hint: str
     file: str
-    """Where it was asked first."""
+    """File of the author's that asked first."""
     line: int
 
 
 class TargetDevice:
-    """The one that is compiled for, as far as it is known."""
+    """The device that is compiled for."""
 
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
-        """With the facts of `device_facts`; without any there is none: a DSL is imported."""
+        """Take the facts of `device_facts`; none while a DSL itself is imported."""
         self.facts: Mapping[str, Any] = facts or {}
         self.is_author: Callable[[str], bool] = lambda _: False
-        """Tells the author's files by name; refusals are said at their lines."""
+        """True for names of the author's files; refusals point to lines of these."""
         self.asked: list[str] = []
-        """Questions whose answers differ from arch to arch."""
+        """Questions whose answers differ between archs."""
         self.refused: list[RefusalError] = []
-        """Also those that the author's code has caught."""
+        """All refusals, also those that the author's code has caught."""
         self.importing = False
         self.model: dict[str, int] = {}
-        """Question -> which of several answers is given."""
+        """Question -> index of the answer to give, if there are several."""
         self.doubts: dict[str, Doubt] = {}
-        """By question; asked while the author's code was imported."""
+        """Questions with several answers that were asked during the import."""
 
     @property
     def backend(self) -> str:
-        """`cuda`, `hip`, or `` for the CPU and where there is none."""
+        """`cuda`, `hip`, or empty for the CPU and without a device."""
         backend = str(self.facts.get("backend", ""))
         return "" if backend == "cpu" else backend
 
     def ask(self, question: str) -> TargetDevice:
-        """Itself; remembers the question."""
+        """Record the question and return the device."""
         if self.facts and question not in self.asked:
             self.asked.append(question)
         return self
 
     def gpu(self, question: str) -> TargetDevice:
-        """Itself, which has to be a GPU whose facts are known; remembers the question.
+        """Record the question and return the device, which must be a GPU with known facts.
 
         Raises:
-            RefusalError: it is none.
+            RefusalError: it is no GPU.
         """
         return self.some_gpu(question)
 
     def some_gpu(self, question: str) -> TargetDevice:
-        """Itself, which has to be a GPU, whatever its arch is; remembers the question.
+        """Record the question and return the device, which must be a GPU of any arch.
 
         Raises:
-            RefusalError: it is none.
+            RefusalError: it is no GPU.
         """
         if not self.ask(question).backend:
             self.refuse(f"`{question}` needs a GPU, but the kernel is not compiled for one")
         return self
 
     def answer(self, question: str, text: str) -> str:  # noqa: ARG002 - others may keep it
-        """An answer where others are possible, as the source is given it."""
+        """Return the answer to a question that could have others."""
         return text
 
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
-        """Raise a `RefusalError` at the author's line, which counts also where it is caught.
+        """Raise a RefusalError at the author's line; it is effective even if the author catches it.
 
-        `at` is where it began, for when none of the author's lines is running.
+        `at` is the place to use if no line of the author's is running.
         """
         refusal = RefusalError(message, hint=hint)
         here = self.line()
@@ -103,7 +103,7 @@ class TargetDevice:
         raise refusal
 
     def line(self) -> tuple[str, int]:
-        """The author's line that is running."""
+        """File and line of the author's code that is running."""
         frame = sys._getframe()  # noqa: SLF001 - the documented way to a caller
         while frame is not None:
             if self.is_author(frame.f_code.co_filename):
@@ -113,21 +113,21 @@ class TargetDevice:
 
     @property
     def arch(self) -> str:
-        """As `build.toml` writes it."""
+        """Arch in the form of `build.toml`."""
         return str(self.facts.get("arch", ""))
 
     def capability(self) -> tuple[int, int]:
-        """Major and minor."""
+        """Compute capability: major and minor."""
         major, minor = self.facts["capability"]
         return major, minor
 
 
 current = TargetDevice()
-"""The device of the request that is answered."""
+"""The device of the current request."""
 
 
 def set_current(device: TargetDevice) -> None:
-    """Make it the one that answers."""
+    """Set the device of the current request."""
     global current  # noqa: PLW0603 - one request is answered at a time
     current = device
 
@@ -177,7 +177,7 @@ class UnknownValue:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """Refused where the author asks which it is; whoever only looks around is told."""
+        """Refuse an author's query of the class; other callers get UnknownValue."""
         caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
         return self._decide() if current.is_author(caller) else UnknownValue
 
@@ -188,10 +188,10 @@ for _name in _OPERATORS:
 
 
 def common_answer(question: str, values: Sequence[str], among: str = "") -> Any:
-    """One of the answers that devices of the arch give.
+    """Return the answer of the arch's devices.
 
-    Where these differ, the first counts while a source is imported; `Sources` imports it again for
-    the others, to see whether it comes to the same.
+    If answers differ, the first is used while a source is imported; `SourceModules` repeats the
+    import with the others and compares the results.
 
     Raises:
         RefusalError: they differ, and the source is not being imported.
@@ -211,16 +211,16 @@ def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
 
 
 class DeviceValue(UnknownValue):
-    """An answer that differs from device to device of an arch; what is computed with it is not."""
+    """An answer that differs between devices of an arch; computed values are UnknownValue."""
 
 
 def device_dependent(question: str) -> DeviceValue:
-    """What differs from device to device of an arch."""
+    """Placeholder for a value that differs between devices of an arch."""
     return DeviceValue(question, f"differs among the devices that run code for {current.arch}")
 
 
 class TorchDeviceProperties:
-    """`torch.cuda.get_device_properties()`: what holds for every device of an arch."""
+    """Result of `torch.cuda.get_device_properties()`, as far as it holds for a whole arch."""
 
     def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
         self._known, self._names = known, tuple(names)
@@ -246,7 +246,7 @@ _OF_TORCH = (
 
 
 def torch_device_properties(question: str) -> TorchDeviceProperties:
-    """As Torch gives them."""
+    """Torch's properties of the device."""
     device = current.gpu(question)
     facts, (major, minor) = device.facts, device.capability()
     known = {"major": major, "minor": minor, "warp_size": facts["warp"], **facts["properties"]}
@@ -260,12 +260,12 @@ def torch_device_properties(question: str) -> TorchDeviceProperties:
 
 
 def name(question: str) -> Any:
-    """What devices of the arch are called."""
+    """Name of the arch's devices."""
     return common_answer(f"{question}.name", current.gpu(question).facts["names"])
 
 
 def device_index(question: str) -> int:
-    """The number of the device: there is one."""
+    """Index of the device: there is one."""
     current.some_gpu(question)
     return 0
 
@@ -283,7 +283,7 @@ def _capability(question: str) -> tuple[int, int]:
 
 
 def has_bfloat16(question: str) -> bool:
-    """Whether every device of the arch computes with it."""
+    """True: every device of the arch has bfloat16; a refusal if it would be emulated."""
     device = current.gpu(question)
     if device.backend == "cuda" and device.capability() < (8, 0):
         device.refuse(f"`{question}` depends on an emulation on {device.arch}")
@@ -291,10 +291,10 @@ def has_bfloat16(question: str) -> bool:
 
 
 def torch_releases(stub_release: str) -> list[str]:
-    """Torch's releases that the code may run with; the first is the one that a source sees.
+    """Return Torch's releases that the code may run with; a source sees the first one.
 
-    One variant runs with several, so a source is imported with each, as where devices of an arch
-    differ. `stub_release` is the one whose names the stub of Torch has.
+    A variant runs with several releases, so a source is imported with each of them, as if devices
+    differed. `stub_release` is the one whose names the stub of Torch has.
     """
     question = "torch.__version__"
     releases = list(dict.fromkeys([stub_release, *current.facts.get("torch", ())]))
@@ -305,7 +305,7 @@ def torch_releases(stub_release: str) -> list[str]:
 
 
 def runtime_release(backend: str) -> Any:
-    """`torch.version.cuda` or `.hip`: None where the device is another's."""
+    """`torch.version.cuda` or `.hip`; None for the other vendor's devices."""
     device = current.ask(f"torch.version.{backend}")
     if device.backend != backend:
         return None
@@ -326,4 +326,4 @@ QUESTIONS: Mapping[str, Callable[[str], Any]] = {
     "utils._triton.has_triton": _is_available,
     "utils._triton.has_triton_package": _is_available,
 }
-"""Functions below `torch` that ask about the device -> their answers."""
+"""Functions of `torch` that ask about the device -> functions that answer."""

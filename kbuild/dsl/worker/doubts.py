@@ -1,7 +1,7 @@
-"""Imports a source for each answer that a question can have, and compares what comes of it.
+"""Imports a source with each possible answer to a question, and compares the results.
 
-An import may change libraries, so a process that has imported a source does not import it again:
-a copy of the process, made before, does.
+An import may change libraries, so a process that has imported a source cannot repeat the import:
+a fork of the process, made before, does.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kbuild.dsl.worker.protocol import RefusalError
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _DEEP = 4
-"""Containers in containers that are compared."""
+"""Depth of nested containers that are compared."""
 _SECONDS = 120
-"""How long a repeated import may take."""
+"""Maximum seconds of a repeated import."""
 
 
 AskFresh = Callable[..., Any]
-"""Calls a function in a fresh process, and gives what it returns; None where its process ended."""
+"""Calls a function in a fresh process and returns its result; None if the process ended."""
 
 
 @contextmanager
 def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
-    """Keep a copy of this process as it is at the start of the context.
+    """Fork this process at the start of the context.
 
-    Each call runs the function, which returns JSON, in a copy of that copy.
+    Each call runs the function, which returns JSON, in a fork of that fork.
     """
     (requests, ask), (answers, answer) = os.pipe(), os.pipe()
     process = os.fork()
@@ -61,7 +61,7 @@ def _ask(requests: int, answers: int, *arguments: Any) -> Any:
 
 
 def _serve(run: Callable[..., Any], requests: int, answers: int) -> NoReturn:
-    """Answer until nobody asks any more; ends this process."""
+    """Answer requests until there are no more; then end this process."""
     try:
         with os.fdopen(requests, "rb") as lines:
             for line in lines:
@@ -81,15 +81,15 @@ def _serve(run: Callable[..., Any], requests: int, answers: int) -> NoReturn:
 def judge_doubts(
     device: TargetDevice, facts: Callable[[str], Mapping[str, str]], fresh: AskFresh
 ) -> None:
-    """Compare what comes of each answer that devices of the arch could give as well.
+    """Raise an error if the modules depend on an answer that differs between devices of the arch.
 
     Args:
-        device: answered while the modules were imported.
-        facts: gives the facts of the modules, see `module_facts`.
+        device: the device that answered during the import.
+        facts: returns the facts of the modules, see `module_facts`.
         fresh: imports them with other answers.
 
     Raises:
-        RefusalError: what comes of it differs.
+        RefusalError: the modules depend on such an answer.
     """
     for question, doubt in device.doubts.items():
         first = device.model.get(question, 0)
@@ -119,7 +119,7 @@ def _compare(
     mine: tuple[str, Mapping[str, str]],
     theirs: tuple[str, Mapping[str, str]],
 ) -> None:
-    """Raise a `RefusalError` where names stand for something else with another answer."""
+    """Raise a `RefusalError` if the value of a name depends on the answer."""
     for name in sorted({*mine[1], *theirs[1]}):
         texts = [(answer, facts.get(name)) for answer, facts in (mine, theirs)]
         if texts[0][1] != texts[1][1] and len({_without(t, answer) for answer, t in texts}) > 1:
@@ -133,7 +133,7 @@ def _compare(
 
 
 def module_facts(modules: Mapping[str, ModuleType], answer: str) -> dict[str, str]:
-    """What names stand for, as text; the answer to a question by itself counts for nothing."""
+    """Text of each name's value; a value that is the answer itself is not compared."""
     return {
         f"{name}.{key}": _described(value, answer)
         for name, module in modules.items()
@@ -143,7 +143,7 @@ def module_facts(modules: Mapping[str, ModuleType], answer: str) -> dict[str, st
 
 
 def _described(value: Any, answer: str, depth: int = 0) -> str:
-    """A plain value as text, another by what it is called and where it begins."""
+    """Plain values as text, others by name and place of definition."""
     if type(value) is str and value == answer:
         return "the answer"
     if value is None or type(value) in {bool, int, float, str, bytes, UnknownValue}:
@@ -152,7 +152,7 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         items = [*value.items()] if type(value) is dict else [*value]
         texts = [_described(element, answer, depth + 1) for element in items]
         return f"{type(value).__name__}{texts}"
-    if issubclass(type(value), ModuleType):  # which may go by several names
+    if issubclass(type(value), ModuleType):  # a module may have several names
         return f"module {vars(value).get('__file__')}"
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"
@@ -170,7 +170,7 @@ def _name_of(value: Any) -> str:
 
 
 def _without(text: str | None, answer: str) -> str | None:
-    """A fact without the numbers of a release: `(2, 13)` and `"213"` say no more than it does."""
+    """Text without the numbers of a release: `(2, 13)` and `"213"` only repeat the answer."""
     match = _RELEASE.match(answer)
     if text is None or match is None:
         return text
@@ -178,7 +178,7 @@ def _without(text: str | None, answer: str) -> str | None:
 
 
 def _configs(value: Any) -> Sequence[Any]:
-    """The candidates of a kernel that has some; an object of the author's may answer anything."""
+    """Candidates of an autotuned kernel; looks only at lists, since objects may answer anything."""
     has_function = getattr_static(value, "fn", None) is not None
     configs: Any = getattr_static(value, "configs", None) if has_function else None
     if type(configs) not in {list, tuple}:

@@ -1,4 +1,4 @@
-"""The base class of workers whose images are objects, which it names by content."""
+"""Base class of workers whose images are object files, named by content."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCache, SourceModules
 
 _PREFIX = "kbuild_aot"
-"""Part of every symbol of an object; the linker hides such names."""
+"""Prefix of every symbol of an object; the linker hides names with it."""
 _DIGEST_DIGITS = 16
-"""Hexadecimal digits that make a symbol unique."""
+"""Number of hexadecimal digits in a symbol."""
 _NOT_IN_DIGEST = (
     *("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output", "device"),
 )
-"""What of a request says nothing of a kernel whose text is known."""
+"""Keys of a request that do not change a kernel whose generated code is known."""
 
 
 class ObjectCompiler(ABC):
-    """See `protocol.WorkerCompiler`."""
+    """Base of compilers, see `protocol.WorkerCompiler`."""
 
     distribution: ClassVar[str]
     version: ClassVar[str]
-    """Of the distribution that is imported."""
+    """Version of the imported distribution."""
     what: ClassVar[str]
-    """What a source is searched for: `@cute.jit`."""
+    """Description of a kernel function in messages, such as `@cute.jit`."""
     functions: ClassVar[Callable[[ModuleType, Callable[[str], bool]], Mapping[str, Any]]]
-    """A module's functions by name; the second argument says which modules are the author's."""
+    """Returns a module's functions by name; its second argument tells which modules are the
+    author's."""
 
     def __init__(self) -> None:
         self._shelf = SourceCache()
         self._ask: Callable[[str], bool] = lambda _: True
 
     def ask_with(self, ask: Callable[[str], bool]) -> None:
-        """See `protocol.Asking`."""
+        """Set the function that decides about compiling a kernel, see `protocol.WorkerCompiler`."""
         self._ask = ask
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,24 +71,25 @@ class ObjectCompiler(ABC):
         }
 
     def sources(self, request: Mapping[str, Any]) -> SourceModules:
-        """Those that a compilation is made of."""
+        """Return the sources of a compilation."""
         return self._shelf.get(request)
 
     @abstractmethod
     def compile_function(
         self, function: Any, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
-        """Compile to the file that the request names, unless `named` says that it is there.
+        """Compile to the request's `output`, unless `named` returns False.
 
         Returns:
-            `convention`, `entry`, `parameters`, and what of an image differs from the usual.
+            `convention`, `entry`, `parameters`, and values of the image that differ from the
+            defaults.
         """
 
     def named(self, request: Mapping[str, Any], text: str) -> tuple[str, bool]:
-        """The symbol of an object, and whether it is to be made.
+        """Return the symbol of an object, and True if it has to be compiled.
 
-        Units whose constants come to the same code share an object, so its symbol says what is in
-        it (`text`, as the next compiler reads it), and not for whom.
+        Units whose constants lead to the same code share an object, so its symbol is derived from
+        the code (`text`, the input of the next compiler) and not from the unit.
         """
         if "symbol" in request:
             return request["symbol"], True
@@ -107,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def image_type(dtype: str) -> str:
-    """`fp16`, `i32`: how images name Torch's dtypes."""
+    """Name of a Torch dtype in images, such as `fp16`, `i32`."""
     special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
     short = dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")
     return special.get(dtype, short)

@@ -1,8 +1,8 @@
-"""Requests and answers, one JSON object per line.
+"""The protocol between kbuild and a worker: requests and answers, one JSON object per line.
 
-Before a worker does what takes long, it may say what it is about to make,
-`{"id": 3, "kernel": <digest>}`, and hears `{"id": 3, "make": true}`; or false, where that was made
-before, or is being made elsewhere.
+Before an expensive compilation, a worker may announce the kernel,
+`{"id": 3, "kernel": <digest>}`, and gets `{"id": 3, "make": true}`; or false if it was compiled
+before, or another worker compiles it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 _IDLE_SECONDS = 60.0
-"""Seconds without a request after which a worker gives its memory back."""
+"""Seconds without a request after which a worker ends, to release its memory."""
 
 
 class RefusalError(Exception):
-    """A request cannot be met; the kernel's author reads the reason."""
+    """A request cannot be fulfilled; the message is for the kernel's author."""
 
     def __init__(self, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -26,22 +26,23 @@ class RefusalError(Exception):
         self.excerpt: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The refusal as a JSON object."""
+        """JSON object of the refusal."""
         keys = ("message", "file", "line", "hint", "excerpt")
         return {key: getattr(self, key) for key in keys}
 
 
 class WorkerCompiler(Protocol):
-    """A language's compiler.
+    """The compiler of a language.
 
-    One with a method `ask_with` is given who says whether to make the kernel with a digest.
+    A method `ask_with`, if there is one, gets a function that decides whether to compile the kernel
+    with a digest.
     """
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The functions of a source."""
+        """Describe the functions of a source."""
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Compile one function; the code goes to the file that the request names."""
+        """Compile one function, and write the code to the request's `output`."""
 
 
 def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
@@ -65,7 +66,7 @@ def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
 
 
 def _read_requests(lines: Any) -> Iterator[Mapping[str, Any]]:
-    """What kbuild says, until it says nothing more."""
+    """Yield requests until the pipe is closed or idle for too long."""
     rest = b""
     while select.select([lines], [], [], _IDLE_SECONDS)[0]:
         block = lines.read(1 << 16)

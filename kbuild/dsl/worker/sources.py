@@ -1,4 +1,4 @@
-"""The author's sources as modules: those that the section lists, and no others."""
+"""Imports the author's sources: the files that the section lists, and no others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kbuild.dsl.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.dsl.worker.protocol import RefusalError
 
 _TOP_LEVEL_PARTS = 2
-"""Parts of a name such as `src.ops`, which is in no package of its own."""
+"""Minimum of parts for dropping a leading `src`: in `src.ops`, it is the package."""
 
 
 REMOVED_MODULES: dict[str, str] = {}
-"""Modules that earlier releases of the worker's compiler had -> what to write instead."""
+"""Modules that earlier releases of the DSL had -> advice for the author."""
 _NAME_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 class SourceModules(Loader, MetaPathFinder):
-    """One state of a project's sources, below a folder."""
+    """The sources of a project below a folder, imported for one device."""
 
     def __init__(self, folder: str, files: Sequence[str]) -> None:
         self._folder, self._names = folder, tuple(files)
@@ -38,15 +38,15 @@ class SourceModules(Loader, MetaPathFinder):
         self._files = {name: file for file, name in names.items()}
         whole = ((module_name(file), name) for file, name in names.items())
         self._others = {other: name for other, name in whole if other != name}
-        """Names that begin above the package, as seen from the project's folder."""
+        """Names relative to the project's folder, for modules whose package begins further down."""
         self.first = names[files[0]]
         self._loaded: dict[str, ModuleType] = {}
         self._main: ModuleType | None = None
         self.device = TargetDevice()
-        """What was asked of it holds for this state of the modules."""
+        """Device that answers the questions of these modules."""
 
     def told_of(self, facts: Mapping[str, Any] | None) -> bool:
-        """Whether the modules are, or would be, the same for a device; it then answers."""
+        """Set the device; False if modules that asked about another one must be reimported."""
         if self.asked and (facts or {}) != self.device.facts:
             return False
         self.device.facts = facts or {}
@@ -54,27 +54,27 @@ class SourceModules(Loader, MetaPathFinder):
 
     @property
     def asked(self) -> list[str]:
-        """The questions about the device that the author's code has asked so far."""
+        """Questions about the device that the author's code has asked so far."""
         return self.device.asked
 
     def enter(self) -> None:
-        """Make these the sources that are imported; `leave` comes before another's `enter`."""
+        """Make these sources importable; `leave` must be called before another `enter`."""
         self.device.is_author = self._is_source
         set_current(self.device)
-        os.chdir(self._folder)  # the names of files in images are relative
+        os.chdir(self._folder)  # file names in images are relative to it
         linecache.clearcache()
         sys.meta_path.insert(0, self)
         sys.modules.update(self._loaded)
 
     def leave(self) -> None:
-        """Take the modules out of sight."""
+        """Remove the modules from the interpreter's view."""
         sys.meta_path.remove(self)
         set_current(TargetDevice())
         for name in [name for name in sys.modules if self.owns(name)]:
             self._loaded[name] = sys.modules.pop(name)
 
     def owns(self, name: str) -> bool:
-        """Whether a module is one of these, or a package around one."""
+        """True for the sources' modules and the packages around them."""
         known = (*self._files, *self._others)
         return any(name == module or module.startswith(f"{name}.") for module in known)
 
@@ -82,10 +82,10 @@ class SourceModules(Loader, MetaPathFinder):
         return file in self._files.values()
 
     def main(self) -> ModuleType:
-        """The first source, imported.
+        """Import the first source.
 
         Raises:
-            RefusalError: it cannot be.
+            RefusalError: it cannot be imported.
         """
         if self._main is None:
             with fresh_process(self._imported_with) as fresh:
@@ -95,7 +95,7 @@ class SourceModules(Loader, MetaPathFinder):
         return self._main
 
     def imported_with_main(self) -> list[ModuleType]:
-        """The other sources that were imported with the first one, in the order of their files."""
+        """The other sources that the first one imported, in the order of the files."""
         main = self.main()
         loaded = [sys.modules.get(name) for name in self._files]
         return [module for module in loaded if module is not None and module is not main]
@@ -112,14 +112,14 @@ class SourceModules(Loader, MetaPathFinder):
             raise self.refusal(error) from error
         finally:
             device.importing = False
-        if device.refused:  # and the author's code went on as if there were no GPU
+        if device.refused:  # but the author's code caught the error
             raise device.refused[0]
         return module
 
     def _imported_with(self, model: Mapping[str, int], answer: str) -> dict[str, Any]:
-        """The facts of the modules where questions have other answers, or why there are none.
+        """Import with other answers; return the facts of the modules, or a refusal.
 
-        It runs in a process that has imported none of the modules, see `doubts`.
+        The process must not have imported any of the modules, see `doubts`.
         """
         facts = self.device.facts
         self.device = TargetDevice(facts)
@@ -137,7 +137,7 @@ class SourceModules(Loader, MetaPathFinder):
         return module_facts(modules, answer)
 
     def refusal(self, error: BaseException) -> RefusalError:
-        """What went wrong while the author's code ran, at its last line that did."""
+        """Return the refusal for an exception in the author's code, at its last line there."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename in self._files.values()]
         if isinstance(error, RefusalError):
@@ -153,7 +153,7 @@ class SourceModules(Loader, MetaPathFinder):
         return refusal
 
     def relative(self, file: str) -> str:
-        """A file's name in the project."""
+        """Path of a file relative to the project."""
         return os.path.relpath(file, self._folder) if Path(file).is_absolute() else file
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
@@ -179,7 +179,7 @@ class SourceModules(Loader, MetaPathFinder):
             exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     def _missing(self, name: str) -> str:
-        """How to go on without a module, or a name in one, that an import did not find."""
+        """Advice for a module, or a name in one, that an import did not find."""
         top, _, rest = name.partition(".")
         if any(module.partition(".")[0] == top for module in self._files):
             return "add the file to `src`"
@@ -192,7 +192,7 @@ class SourceModules(Loader, MetaPathFinder):
 
 
 class _AliasLoader(Loader):
-    """A module by another of its names."""
+    """Loads a module that already has another name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -206,9 +206,9 @@ class _AliasLoader(Loader):
 
 
 def module_names(files: Sequence[str]) -> dict[str, str]:
-    """The name that each source is imported by, by file.
+    """Return the module name of each source, by file.
 
-    Names begin at the outermost package, a folder whose `__init__.py` is listed, and behind `src/`:
+    Names begin at the outermost package, a folder whose `__init__.py` is listed, or after `src/`:
     `src/my/ops.py` is `my.ops`.
     """
     packages = {module_name(file) for file in files if file.endswith("__init__.py")}
@@ -226,7 +226,7 @@ def _within(name: str, packages: Container[str]) -> str:
 
 
 def module_name(file: str) -> str:
-    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
+    """Module name of a source: `torch-ext/my/ops.py` is `my.ops`."""
     parts = list(PurePosixPath(file).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
@@ -240,7 +240,7 @@ def module_name(file: str) -> str:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether the environment has a module of that name."""
+    """True if the environment has a module of that name."""
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__spec__", None) is not None:
         return not isinstance(known.__spec__ and known.__spec__.loader, SourceModules)
@@ -248,25 +248,25 @@ def _is_installed(name: str) -> bool:
 
 
 class SourceCache:
-    """All sources that a worker has seen; one at a time is in sight."""
+    """All sources that a worker has seen; only one of them is importable at a time."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], list[SourceModules]] = {}
         self._current: SourceModules | None = None
 
     def fresh(self, request: Mapping[str, Any]) -> SourceModules:
-        """The same, imported anew: nothing that an earlier request did to them is left."""
+        """Return the sources imported anew, without changes that earlier requests made."""
         self._put_away()
         self._known.pop((request["root"], *request["sources"]), None)
         return self.get(request)
 
     def get(self, request: Mapping[str, Any]) -> SourceModules:
-        """The sources that a request speaks of, imported for its device where that matters."""
+        """Return the request's sources, imported for its device if they depend on it."""
         key = (request["root"], *request["sources"])
         states, facts = self._known.setdefault(key, []), request.get("device")
         wanted = next((state for state in states if state.told_of(facts)), None)
         if wanted is None:
-            self._put_away()  # what is in sight counts as installed
+            self._put_away()  # importable sources would count as installed modules
             wanted = SourceModules(key[0], key[1:])
             wanted.told_of(facts)
             states.append(wanted)

@@ -1,4 +1,4 @@
-"""Gets source code from TileLang's compiler without a GPU; another compiler does the rest."""
+"""Generates code with TileLang without a GPU; another compiler turns it into an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbuild.dsl.worker import torch_stub
 
 
 class _BlockTorch:
-    """While TVM-FFI is imported: it copes without Torch, but not with what stands for it."""
+    """Import hook that hides Torch from TVM-FFI, which works without Torch but not with a stub."""
 
     def find_spec(self, name: str, *_: object) -> None:
         """See `importlib.abc.MetaPathFinder`."""
@@ -50,7 +50,7 @@ from kbuild.dsl.worker.tilelang_source import complete_source  # noqa: E402
 
 T = TypeVar("T")
 _NAMELESS = "kbuild_nameless"
-"""The symbol in a text that has none yet."""
+"""Symbol in code whose own symbol, a digest of the code, is not known yet."""
 _HINTS = {
     "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; older releases "
     "cannot be imported without a GPU driver",
@@ -61,12 +61,12 @@ _HINTS = {
     "its own for each dimension that is computed from it",
     "only supports floating-point inputs": 'convert it first: `T.cast(value, "float32")`',
 }
-"""Part of what the DSL says -> what to do."""
+"""Part of a message of the DSL -> advice for the author."""
 _NO_VALUE = re.compile(r"Cannot find value for constexpr variable `(\w+)`")
 
 
 class _TvmDevice:
-    """`tvm.cuda(0)`, of which `tilelang.carver` asks what a device is like."""
+    """`tvm.cuda(0)`, which `tilelang.carver` asks for properties of a device."""
 
     def __init__(self, backend: str, index: int = 0) -> None:
         self._backend, self.index = backend, index
@@ -96,7 +96,7 @@ tilelang.tvm.runtime.rocm = tilelang.tvm.rocm = lambda index=0: _TvmDevice("hip"
 
 
 def _auto_target() -> Any:
-    """What `determine_target("auto")` finds: what is compiled for."""
+    """Result of `determine_target("auto")`: the target that is compiled for."""
     device = devices.current.ask('determine_target("auto")')
     if not device.facts:
         raise ValueError("no target is known before a source is imported")
@@ -105,7 +105,7 @@ def _auto_target() -> Any:
 
 
 importlib.import_module("tilelang.backend.target").__dict__["auto_detect_target"] = _auto_target
-for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and so nobody else need
+for _arch in ("cuda", "cdna"):  # their L2 size differs between devices
     _module = importlib.import_module(f"tilelang.carver.arch.{_arch}")
     _module.__dict__["_get_l2_cache_size_bytes"] = lambda *_: devices.device_dependent(
         "l2_cache_size_bytes"
@@ -116,13 +116,13 @@ _IMPORTED = "the source uses a compiled kernel while it is imported"
 
 
 class _NotCompiled:
-    """What compiling comes to while a source is imported: nothing is compiled for that."""
+    """Result of compiling during an import: any use raises an error."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise RefusalError(_IMPORTED, hint="put that under a main guard")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "jit_impl":  # asked of whatever a module has
+        if name.startswith("_") or name == "jit_impl":  # looked up on every object
             raise AttributeError(name)
         raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that under a main guard")
 
@@ -145,7 +145,7 @@ def _no_workspace(*_: Any, **__: Any) -> Any:
 
 
 def _without_compiling() -> None:
-    """Sources may compile kernels while they are imported; theirs need a GPU, and are not used."""
+    """Replace compiling during an import: its kernels would need a GPU and are not used."""
     jit: Any = importlib.import_module("tilelang.jit")  # `tilelang.jit` is the decorator
     tuner: Any = importlib.import_module("tilelang.autotuner.tuner")
     tilelang.compile = jit.compile = _compile
@@ -159,7 +159,7 @@ _without_compiling()
 
 
 class TileLangCompiler(ObjectCompiler):
-    """See `protocol.WorkerCompiler`."""
+    """Compiler for TileLang, see `protocol.WorkerCompiler`."""
 
     distribution = "tilelang"
     version = tilelang.__version__
@@ -167,7 +167,7 @@ class TileLangCompiler(ObjectCompiler):
     functions = functions
 
     def sources(self, request: Mapping[str, Any]) -> SourceModules:
-        """Imported anew: macros rename what they are given, for good."""
+        """Return the sources, imported anew: macros rename their arguments permanently."""
         return self._shelf.fresh(request)
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
@@ -176,7 +176,7 @@ class TileLangCompiler(ObjectCompiler):
     def compile_function(
         self, function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
-        """See `ObjectCompiler.made`."""
+        """See `ObjectCompiler.compile_function`."""
         emitted = _emitted(function, request, sources)
         parameters = EntryParameters(function, emitted, request)
         text = complete_source(emitted.text, _NAMELESS, emitted.kernels, parameters.entry())
@@ -201,7 +201,7 @@ class TileLangCompiler(ObjectCompiler):
 def _emitted(
     function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
 ) -> EmittedSource:
-    """The source; where it fails, with a word on what nothing fixes."""
+    """Generate the source; errors get the function's line and advice."""
     try:
         return _hinted(lambda: _explained(sources, lambda: emit_source(function, request)))
     except RefusalError as refusal:
@@ -227,7 +227,7 @@ def _emitted(
 
 
 def _hinted(make: Callable[[], T]) -> T:
-    """What `make` gives; with a hint where it fails for a reason that is known."""
+    """Call `make`; add advice to a refusal whose cause is known."""
     try:
         return make()
     except RefusalError as refusal:
@@ -237,7 +237,7 @@ def _hinted(make: Callable[[], T]) -> T:
 
 
 def _explained(sources: SourceModules, make: Callable[[], T]) -> T:
-    """What `make` gives; the author's own line where it fails."""
+    """Call `make`; turn an exception into a refusal with the author's line."""
     try:
         return make()
     except RefusalError as error:
@@ -250,4 +250,4 @@ def _explained(sources: SourceModules, make: Callable[[], T]) -> T:
 
 
 Compiler = TileLangCompiler
-"""What `kbuild.dsl.worker` starts."""
+"""The class that `kbuild.dsl.worker` instantiates."""

@@ -36,20 +36,20 @@ class EmittedSource:
 
     text: str
     program: Any
-    """The `PrimFunc`."""
+    """The `PrimFunc` of the kernel."""
     kernels: tuple[DeviceKernel, ...]
     threads: int
     shared: int
     """Bytes of dynamic shared memory."""
     flags: tuple[str, ...]
-    """For nvcc, beside the usual ones."""
+    """Additional options for nvcc."""
 
 
 def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> EmittedSource:
-    """What TileLang writes for one unit.
+    """Generate TileLang's source for one unit.
 
     Raises:
-        RefusalError: it cannot be written.
+        RefusalError: TileLang cannot generate it.
     """
     arch = request["arch"]
     target = determine_target(target_of(arch), return_object=True)
@@ -77,12 +77,12 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
 
 
 def runtime_of(arch: str) -> str:
-    """What launches there: `cuda`, `hip`, or nothing on the CPU."""
+    """Runtime of an arch: `cuda`, `hip`, or empty for the CPU."""
     return "" if arch == CPU else "hip" if arch.startswith("gfx") else "cuda"
 
 
 def target_of(arch: str) -> str | dict[str, str]:
-    """The arch in the DSL's words."""
+    """Arch in the form of the DSL."""
     runtime = runtime_of(arch)
     return {"kind": runtime, "mcpu" if runtime == "hip" else "arch": arch} if runtime else "c"
 
@@ -97,7 +97,7 @@ def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any
             return function.jit(**_with_dynamic_sizes(function, constants))
         if function.is_eager:
             constants = _with_dynamic_sizes(function, constants)
-            # A `T.const` that is handed to a macro is called as the macro calls it; take that back.
+            # A `T.const` that is passed to a macro gets the name of the macro's parameter: undo it.
             function.jit.initialize_jit_mode(**constants)
             bound = function.jit.func._argument_binder.bind((), dict(constants))  # noqa: SLF001 - of a pinned release
             template = function.jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
@@ -109,13 +109,13 @@ def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any
 
 
 def _with_dynamic_sizes(function: TileLangFunction, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """With a dynamic dimension for each that nothing fixes."""
+    """Add a dynamic dimension for each size that has no constant."""
     free = {name: tl.dynamic(name) for name in sorted(function.open) if name not in constants}
     return {**free, **constants}
 
 
 def _value(function: TileLangFunction, name: str, value: Any) -> Any:
-    """A constant as the author's function takes it; candidates give dtypes by their names."""
+    """Convert a constant for the author's function; candidates name dtypes and macros."""
     parameter = function.parameters.get(name)
     default = parameter.default if parameter is not None else None
     if isinstance(value, str) and (meant := function.named(name, value)) is not None:
@@ -167,7 +167,7 @@ def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
 
 
 def _called_as_declared(text: str) -> str:
-    """TileLang forgets strides, and takes numbers that are sizes twice; the kernel does not."""
+    """Fix the call on the CPU: TileLang omits strides, and passes numbers that are sizes twice."""
     call = _CALL_ON_CPU.search(text)
     if call is None:
         raise RefusalError("TileLang wrote no function `call`")
@@ -184,7 +184,7 @@ def _kernel(name: str, attrs: Any) -> DeviceKernel:
 
 
 def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:
-    """Threads of the largest block, and the most shared memory."""
+    """Threads of the largest block, and the most bytes of shared memory."""
     threads, shared = [1], [0]
     for kernel in kernels:
         extent = kernel.attrs.get("thread_extent", {})
@@ -202,10 +202,10 @@ _SOURCE = "object"
 def compile_object(
     source: str, emitted: EmittedSource, request: Mapping[str, Any], output: Path
 ) -> None:
-    """Compile `source` to `output`.
+    """Compile `source` to the object file `output`.
 
     Raises:
-        RefusalError: the compiler does not take it.
+        RefusalError: the compiler rejects it.
     """
     folder = output.parent / "tilelang"
     shutil.rmtree(folder, ignore_errors=True)
@@ -216,7 +216,7 @@ def compile_object(
     (folder / name).write_text(source, "utf-8")
     argv = command(name, emitted, arch)
     if command is _hip:
-        # TileLang's headers include a library that they use nothing of.
+        # TileLang's headers include rocWMMA without using it; an empty header suffices.
         (folder / "rocwmma").mkdir()
         text = "#pragma once\n#include <hip/hip_bfloat16.h>\n"
         (folder / "rocwmma" / "rocwmma.hpp").write_text(text, "utf-8")
@@ -237,7 +237,7 @@ def compile_object(
 
 
 def _nvcc(name: str, emitted: EmittedSource, arch: str) -> list[str]:
-    """The command; files that it leaves behind give symbols names without a process number."""
+    """Command of nvcc; `-keep` makes symbols independent of the process number."""
     number = arch.removeprefix("sm_")
     return [
         os.environ[_NVCC], "-std=c++20", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
@@ -248,7 +248,7 @@ def _nvcc(name: str, emitted: EmittedSource, arch: str) -> list[str]:
 
 
 def _hip(name: str, emitted: EmittedSource, arch: str) -> list[str]:
-    """The command, but for the unit's name, which would tell its folder."""
+    """Command of hipcc without `-cuid`, whose default would depend on the folder."""
     compiler = Path(os.environ[_HIPCC])
     return [
         str(compiler), "-x", "hip", "-std=c++17", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
@@ -258,7 +258,7 @@ def _hip(name: str, emitted: EmittedSource, arch: str) -> list[str]:
 
 
 def _rocm(compiler: Path) -> Path:
-    """The installation that a `[lib/]llvm/bin/clang++` belongs to."""
+    """Root of the ROCm installation of a `[lib/]llvm/bin/clang++`."""
     folder = compiler.parents[2]
     return folder.parent if folder.name == "lib" else folder
 
@@ -271,10 +271,10 @@ def _cxx(name: str, _emitted: EmittedSource, _arch: str) -> list[str]:
 
 
 def _includes() -> list[str]:
-    """The headers that the DSL brings."""
+    """Options for the DSL's headers."""
     root = Path(tilelang.__file__).parent
     return [f"-I{root / 'src'}", f"-I{root / '3rdparty' / 'cutlass' / 'include'}"]
 
 
 _HOST, _AMD, _NVIDIA = ("C++", "cpp", _cxx), ("HIP", "hip", _hip), ("CUDA", "cu", _nvcc)
-"""What a compiler compiles, the suffix of that, and the command."""
+"""Language, file suffix and command, by compiler."""

@@ -1,6 +1,6 @@
-"""The functions of a TileLang source, and the candidates and the key of `@tilelang.autotune`.
+"""The functions of a TileLang source, with the candidates and key of `@tilelang.autotune`.
 
-Four forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A
+Four forms are supported. An *eager* function has `@tilelang.jit` and tensors as parameters. A
 *lazy* one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator.
 A `T.prim_func` may also stand by itself.
 """
@@ -35,9 +35,9 @@ _DTYPE = "dtype"
 def candidates_of(
     name: str, tuner: Any, parameters: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The candidates as JSON, and a sentence for whatever was not taken over.
+    """JSON objects of the candidates, and a sentence for each omission.
 
-    `tuner` is what the decorator made of the function; None without one.
+    `tuner` is the decorated function; None without `@tilelang.autotune`.
     """
     configs = getattr(tuner, "configs", None)
     if configs is None:
@@ -61,9 +61,9 @@ def candidates_of(
 
 
 def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
-    """What it tunes anew for: numbers by name, dimensions as `x.shape.0`.
+    """Key of the tuner: numbers by name, dimensions as `x.shape.0`.
 
-    Neither results nor fractions are among the arguments; `tensors` have their dimensions' names.
+    `arguments` exclude results and floats; `tensors` has the names of dimensions.
     """
     left_out = set(getattr(tuner, "do_not_specialize", None) or ())
     key: list[str] = []
@@ -78,7 +78,7 @@ def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[
 
 
 def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> tuple[Any, str]:
-    """What a function gives for a call that nobody knows; or why it cannot say."""
+    """Call a function with placeholders; return its result, or None and the reason."""
     positional, named = [], {}
     free = iter(parameters)
     for parameter in inspect.signature(make).parameters.values():
@@ -118,7 +118,7 @@ def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]
 
 
 def _json_value(value: Any) -> Any:
-    """The value as JSON: a dtype by its name; None for what has no place there."""
+    """JSON value; a dtype by name; None for unsupported values."""
     if type(value) in {bool, int, float, str}:
         return value
     is_type = type(value).__name__.lower() == _DTYPE or type(value).__name__ == "DataType"
@@ -129,7 +129,7 @@ _LISTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class TileLangFunction:
-    """A function that makes a kernel, or the kernel itself."""
+    """A function that returns a kernel, or the kernel itself."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
@@ -146,16 +146,16 @@ class TileLangFunction:
 
     @property
     def is_eager(self) -> bool:
-        """Whether its own parameters are the kernel's."""
+        """True if its own parameters are the kernel's."""
         return self.inner is None
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a call passes, in order: tensors, numbers, results."""
+        """Names of the arguments of a call, in order: tensors, numbers, results."""
         return (*self._given, *self.results)
 
     def taken(self, fixed: Container[str]) -> tuple[str, ...]:
-        """What the kernel takes, in order: `arguments`, and dimensions that are not `fixed`."""
+        """Names of the kernel's parameters: `arguments`, and dimensions that are not `fixed`."""
         if not self.is_eager:
             return self.arguments
         wanted = {*self._given, *(name for name in self.open if name not in fixed)}
@@ -175,7 +175,7 @@ class TileLangFunction:
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Numbers that a call need not pass."""
+        """Numbers that a call need not pass, by name."""
         if not self.is_eager:
             return {}
         return {
@@ -186,7 +186,7 @@ class TileLangFunction:
 
     @property
     def constants(self) -> Mapping[str, bool]:
-        """Everything that is fixed when it is compiled -> whether it may be left out."""
+        """Parameters that are fixed at compile time -> True if they may be omitted."""
         taken = set(self.arguments) if self.is_eager else set()
         constants = {
             name: parameter.default is not parameter.empty or name in self.open
@@ -197,14 +197,14 @@ class TileLangFunction:
 
     @property
     def open(self) -> frozenset[str]:
-        """Parameters that may stay dynamic: they are dimensions of its tensors."""
+        """Parameters that may stay dynamic, because they are dimensions of tensors."""
         if self.is_program:
             return frozenset()
         free = {p.name for p in self.parameters.values() if p.default is p.empty}
         return frozenset(free & sizes(self.tree, self.plain))
 
     def describe(self) -> dict[str, Any]:
-        """The function as JSON."""
+        """JSON object of the function."""
         plain = [
             {"name": name, "constant": False, "default": False, "optional": name in self.defaults}
             for name in self.arguments
@@ -230,7 +230,7 @@ class TileLangFunction:
         }
 
     def named(self, parameter: str, word: str) -> Any:
-        """The macro or function of the source that a constant names; None where it is a text."""
+        """The macro or function of the source that a constant names; None if it is a text."""
         known = self.parameters.get(parameter)
         if known is None or isinstance(known.default, str) or known.annotation in (str, "str"):
             return None
@@ -238,7 +238,7 @@ class TileLangFunction:
         return value if callable(value) and not isinstance(value, type) else None
 
     def validate(self) -> None:
-        """Raise a `RefusalError` for a request that cannot be met."""
+        """Raise RefusalError for parameters that are not supported."""
         lists = [parameter for parameter in self.parameters.values() if parameter.kind in _LISTS]
         if lists:
             raise RefusalError(
@@ -253,7 +253,7 @@ class TileLangFunction:
 
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, TileLangFunction]:
-    """The functions that a module has a name for, by that name."""
+    """The functions of a module by name."""
     return {
         name: TileLangFunction(name, value)
         for name, value in vars(module).items()
@@ -273,7 +273,7 @@ def _is_program(value: Any) -> bool:
 
 
 def _undecorated(value: Any) -> Any:
-    """The author's function inside decorators."""
+    """The author's function inside of decorators."""
     value = getattr(value, "jit_impl", value)
     if isinstance(value, FunctionType):
         return value

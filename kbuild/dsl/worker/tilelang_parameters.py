@@ -1,4 +1,4 @@
-"""Which value of a call each parameter of the emitted function gets."""
+"""Maps the parameters of the generated function to values of a call."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class EntryArgument:
     """An argument that the launcher passes."""
 
     name: str
-    """`A`, `A.shape.0`, `alpha`."""
+    """Name such as `A`, `A.shape.0`, `alpha`."""
     kind: str
     type: str
-    """As images name types."""
+    """Type in the names of images."""
     cxx: str
 
 
 class EntryParameters:
-    """The C function of one object."""
+    """The parameters of one object's C function."""
 
     def __init__(
         self, function: TileLangFunction, emitted: EmittedSource, request: Mapping[str, Any]
@@ -49,11 +49,11 @@ class EntryParameters:
         self._arguments = list(self._filled(emitted))
 
     def image(self) -> list[dict[str, str]]:
-        """The arguments that the launcher passes, in order."""
+        """JSON objects of the arguments that the launcher passes, in order."""
         return [{"kind": v.kind, "type": v.type, "name": v.name} for v in self._values]
 
     def aligned(self) -> list[str]:
-        """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
+        """Tensors whose addresses must be divisible by 16; none on the CPU."""
         if not self._runtime:
             return []
         return sorted(value.name for value in self._values if value.kind == "pointer")
@@ -70,7 +70,7 @@ class EntryParameters:
             expressions[name] = self._pointer(parameter, buffer)
         for own, (name, variable) in scalars.items():
             expressions[own] = self._scalar(name, variable)
-            self._first[own] = (expressions[own], "")  # a dimension may be a number of the call
+            self._first[own] = (expressions[own], "")  # a number argument may also be a dimension
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
         for kind, name in _declared(emitted.text):
@@ -86,7 +86,7 @@ class EntryParameters:
     def _sorted(
         self, program: Any
     ) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, Any]]]:
-        """Tensors by their names in the code, and numbers by theirs, which macros may change."""
+        """Tensors and numbers by their names in the code, which macros may change."""
         wanted = self._function.taken(self._request["constants"])
         if len(program.params) != len(wanted):
             raise RefusalError(
@@ -98,7 +98,7 @@ class EntryParameters:
         for name, parameter in zip(wanted, program.params, strict=True):
             buffer = program.buffer_map.get(parameter, None)
             if buffer is None and name not in self._function.arguments:
-                continue  # a dimension of some tensor, which says what it is
+                continue  # a dimension, whose value comes from its tensor
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:
@@ -176,7 +176,7 @@ class EntryParameters:
             self._dimension(f"{name}.stride.{axis}", f"{name}.stride({axis})", stride, "")
 
     def _flat(self, name: str, buffer: Any) -> None:
-        """A tensor of any shape is one of one dimension."""
+        """Pass a tensor of any shape as one with a single dimension."""
         if len(buffer.shape) != 1:
             raise RefusalError(
                 f"`{self._function.name}`: the number of dimensions of `{name}` is unknown",
@@ -185,7 +185,7 @@ class EntryParameters:
         self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
 
     def _dimension(self, name: str, title: str, size: Any, dimension: str) -> None:
-        """Of a dynamic one the value; of others, and where one comes again, a check."""
+        """Pass the value of a dynamic dimension; check fixed and repeated ones."""
         if hasattr(size, "name"):
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
@@ -206,7 +206,7 @@ class EntryParameters:
 
 
 def _is_compact(buffer: Any) -> bool:
-    """Whether its strides are those of a contiguous tensor of its shape."""
+    """True if the strides are those of a contiguous tensor of this shape."""
     if not len(buffer.strides):
         return True
     analyzer, wanted = tilelang.tvm.arith.Analyzer(), 1
@@ -218,7 +218,7 @@ def _is_compact(buffer: Any) -> bool:
 
 
 def _declared(text: str) -> Iterator[tuple[str, str]]:
-    """Type and name of each parameter of `call`, without the stream."""
+    """Yield type and name of each parameter of `call`, except the stream."""
     match = _CALL.search(text)
     if match is None:
         raise RefusalError("TileLang wrote no function `call`")

@@ -1,13 +1,13 @@
-"""The emitted source made fit to be linked with others: pure text, known to one release.
+"""Rewrites TileLang's generated source so that it can be linked with others; text only.
 
-TileLang 0.1.15 writes a file that is meant to be a library of its own. What is changed:
+TileLang 0.1.15 generates a file that is meant to be a library of its own. The changes:
 
-- `call`, `init`, `get_last_error` and the kernels get names of their own, in one namespace of C;
+- `call`, `init`, `get_last_error` and the kernels get unique names, since C has one namespace;
 - the text of an error belongs to its thread;
 - each device is initialised, once;
-- programmatic dependent launch is asked for only by kernels that wait for it;
-- the outcome of a launch is looked at, and an empty grid is no launch;
-- how many blocks there are is computed with 64 bits. TileLang writes `(int)(n + 255) / 256` for
+- programmatic dependent launch is requested only for kernels that wait for it;
+- the result of a launch is checked, and an empty grid is not launched;
+- the number of blocks is computed with 64 bits. TileLang writes `(int)(n + 255) / 256` for
   the quotient of an `n` with 64 bits as an `int`, which is one block where `n` is 2^32 + 1.
 """
 
@@ -29,7 +29,7 @@ _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
 _CAST = re.compile(r"\((?:u?int(?:8|16|32|64)?_t|(?:unsigned )?(?:int|long|long long)|size_t)\)")
 _OPERAND = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*(?!\w|\s*\()|\d+(?![\w.]))")
 _LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
-"""It would blame a kernel for what another did before; launches are looked at themselves."""
+"""Removed: it would report another kernel's error; each launch is checked by itself."""
 _HIP_LAUNCH = re.compile(
     r"(\t)(\w+<<<(dim3\([^;]*?\)), dim3\([^;]*?>>>\([^;]*\));\n"
     r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);'
@@ -39,28 +39,28 @@ _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _EXPORT = 'extern "C" TL_EXPORT'
 _DEVICES = 64
 _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
-"""Functions of the DSL's headers that are no inline ones."""
+"""Functions of the DSL's headers that are not inline."""
 
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """A device function."""
+    """A kernel of the device code."""
 
     name: str
     pdl: bool = False
-    """Whether it waits for the kernel before it."""
+    """True if it waits for the kernel before it."""
 
 
 @dataclass(frozen=True)
 class DimensionCheck:
-    """A dimension that the code takes for granted."""
+    """A check that a dimension has the value that the code assumes."""
 
     argument: str
-    """C++ of its value."""
+    """C++ expression of the actual value."""
     wanted: str
-    """C++ of what it is taken for."""
+    """C++ expression of the assumed value."""
     label: str
-    """`A.shape[1]`."""
+    """Name in messages, such as `A.shape[1]`."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,21 @@ class EntryFunction:
     parameters: tuple[str, ...]
     """C++ types."""
     arguments: tuple[str, ...]
-    """What `call` gets, in its order."""
+    """Arguments of `call`, in its order."""
     checks: tuple[DimensionCheck, ...] = ()
     runtime: str = "cuda"
-    """`cuda` or `hip`, as its functions are named; empty on the CPU."""
+    """Prefix of the runtime's functions, `cuda` or `hip`; empty for the CPU."""
 
 
 def complete_source(
     text: str, symbol: str, kernels: Sequence[DeviceKernel], entry: EntryFunction
 ) -> str:
-    """The whole source of an object: what the DSL wrote, and the C functions of `entry`.
+    """Return the whole source of an object: the DSL's code, and the C functions of `entry`.
 
-    These are called `symbol` and `<symbol>_error`.
+    The functions are named `symbol` and `<symbol>_error`.
 
     Raises:
-        RefusalError: it is not what this release of the DSL is known to write.
+        RefusalError: the DSL's code does not have the form of the supported release.
     """
     pdl = {kernel.name for kernel in kernels if kernel.pdl}
     text = _replaced(text, _ERROR, "static thread_local char error_buf[ERROR_BUF_SIZE];")
@@ -110,7 +110,7 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def _launches(text: str, pdl: set[str]) -> str:
-    # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
+    # A call with empty grids returns early: descriptors of empty tensors cannot be created.
     text = _GRID.sub(lambda match: f"config.gridDim = {_wide(match[1])};", text)
     grids = re.findall(r"config\.gridDim = (kbuild_grid\([^;]*\));", text)
     text = _LAST_ERROR.sub("", text)
@@ -138,14 +138,14 @@ def _hip_launch(match: re.Match[str]) -> str:
 
 
 def _wide(grid: str) -> str:
-    """The C++ of a grid, `dim3(...)`, whose numbers have 64 bits all the way."""
+    """C++ code of a grid, `dim3(...)`, that is computed with 64 bits."""
     numbers = _OPERAND.sub(r"(int64_t)\g<0>", _CAST.sub("", grid.removeprefix("dim3")))
     return f"kbuild_grid{numbers}"
 
 
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
     value = "/*pdl*/1" if match["kernel"] in pdl else "0"
-    # TileLang writes a comma also where the optimiser has left the kernel no parameter.
+    # TileLang writes a comma even if the optimiser has removed all parameters of the kernel.
     rest = re.sub(r",\s*\)", ")", match["rest"])
     launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{rest}"
     return (
@@ -245,9 +245,9 @@ def _check(check: DimensionCheck) -> str:
 
 
 def _ready(symbol: str, kernels: Sequence[DeviceKernel], runtime: str) -> str:
-    """Once for each device; twice at the same time does no harm.
+    """C++ code that initialises each device once; doing it twice concurrently is harmless.
 
-    `<symbol>_load` does the same, and has the driver load the kernels into the current device.
+    `<symbol>_load` also makes the driver load the kernels into the current device.
     """
     of, cast = f"{runtime}FuncGetAttributes", "(const void*)" if runtime == "hip" else ""
     loaded = "".join(

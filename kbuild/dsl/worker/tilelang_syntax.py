@@ -1,4 +1,4 @@
-"""What the text of a function in TileLang says, without running it."""
+"""Analyses the syntax of TileLang functions without running them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TENSORS = ("Tensor", "StridedTensor", "Buffer")
 
 
 def tree_of(function: Any, name: str, *, strict: bool = True) -> ast.AST:
-    """The function's syntax tree; an empty one where it cannot be read, unless `strict`."""
+    """Syntax tree of a function; an empty one if it cannot be read, unless `strict`."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
         return next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
@@ -30,12 +30,12 @@ def tree_of(function: Any, name: str, *, strict: bool = True) -> ast.AST:
 
 
 def has_program(tree: ast.AST) -> bool:
-    """Whether there is a `T.prim_func` within."""
+    """True if a `T.prim_func` is defined inside."""
     return _program(tree) is not None
 
 
 def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
-    """The `T.prim_func` within, or within the function whose result this one returns."""
+    """The `T.prim_func` inside, or inside of the function whose result this one returns."""
     program = _program(tree)
     for _, other in _called(tree, function) if program is None else ():
         program = program or _program(tree_of(other, other.__name__, strict=False))
@@ -43,7 +43,7 @@ def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
 
 
 def _called(tree: ast.AST, function: FunctionType) -> Iterator[tuple[ast.Call, FunctionType]]:
-    """The functions whose results it returns, with the calls of them."""
+    """Yield functions whose results are returned, with their calls."""
     for call in _calls_returned(tree):
         other = function.__globals__.get(_last(call))
         if isinstance(other, FunctionType):
@@ -60,14 +60,14 @@ def _program(tree: ast.AST) -> ast.FunctionDef | None:
 
 
 def names(function: ast.FunctionDef) -> tuple[str, ...]:
-    """Its parameters."""
+    """Names of a function's parameters."""
     return tuple(argument.arg for argument in (*function.args.args, *function.args.kwonlyargs))
 
 
 def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
-    """Names that are a dimension or a stride of a tensor, in whatever lists they are passed.
+    """Names that are a dimension or a stride of a tensor, also inside of lists.
 
-    `tree` is of a function that takes tensors, or makes a `T.prim_func` that does.
+    `tree` is a function with tensor parameters, or one that returns such a `T.prim_func`.
     """
     if _program(tree) is None:
         passed = [
@@ -84,7 +84,7 @@ def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
 
 
 def _passed(call: ast.Call, other: FunctionType, wanted: frozenset[str]) -> Iterator[str]:
-    """Names that a call hands over for those parameters."""
+    """Yield the names that a call passes for the parameters in `wanted`."""
     parameters = list(inspect.signature(other).parameters)
     pairs = [*zip(parameters, call.args, strict=False)]
     pairs += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None]
@@ -94,7 +94,7 @@ def _passed(call: ast.Call, other: FunctionType, wanted: frozenset[str]) -> Iter
 
 
 def _assigned(tree: ast.AST) -> Mapping[str, list[ast.expr]]:
-    """Name -> everything that it stands for somewhere in the function."""
+    """Name -> all values that are assigned to it in the function."""
     values_by_name: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -116,7 +116,7 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]
 def _listed(
     node: ast.AST, values_by_name: Mapping[str, list[ast.expr]], seen: set[str]
 ) -> Iterator[str]:
-    """The names that a shape has as its items; those in expressions are none."""
+    """Yield names that are items of a shape, but not those inside of expressions."""
     if isinstance(node, ast.Name):
         if node.id not in values_by_name:
             yield node.id
@@ -128,7 +128,7 @@ def _listed(
 
 
 def _items(node: ast.AST) -> list[ast.expr]:
-    """What a list is made of, however it is written."""
+    """Items of a list expression, in any of its forms."""
     if isinstance(node, (ast.Tuple, ast.List)):
         return node.elts
     if isinstance(node, ast.Starred):
@@ -142,7 +142,7 @@ def _items(node: ast.AST) -> list[ast.expr]:
 
 
 def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
-    """Tensor -> its dimensions where these are names, else empty texts."""
+    """Tensor -> names of its dimensions; empty texts for other dimensions."""
     dimensions_by_tensor: dict[str, tuple[str, ...]] = {}
     for name, annotation in _typed(tree):
         for shape in _parts(annotation)[:1]:
@@ -153,13 +153,13 @@ def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
 
 
 def fractions(tree: ast.AST) -> frozenset[str]:
-    """Parameters that are floating-point numbers, by their annotations."""
+    """Parameters that are annotated as floating-point numbers."""
     typed = (node for node in ast.walk(tree) if isinstance(node, ast.arg))
     return frozenset(a.arg for a in typed if a.annotation and "float" in _last(a.annotation))
 
 
 def consts(tree: ast.AST) -> Mapping[str, bool]:
-    """The names of `T.const("M, N")` -> whether there are kernels without it."""
+    """Names of `T.const("M, N")` -> True if only some branches have it."""
     always = set(_consts(node for node in _unconditional(tree)))
     return {name: name not in always for name in _consts(ast.walk(tree))}
 
@@ -173,7 +173,7 @@ def _consts(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _unconditional(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that are in no branch."""
+    """Yield the nodes outside of branches."""
     yield tree
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, (ast.If, ast.IfExp)):
@@ -181,7 +181,7 @@ def _unconditional(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def returned(tree: ast.AST) -> tuple[str, ...]:
-    """Names that the function itself returns and `T.empty` gave."""
+    """Names of tensors of `T.empty` that the function itself returns."""
     allocated = {
         target.id
         for node in ast.walk(tree)
@@ -205,7 +205,7 @@ def _typed(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _parts(annotation: ast.AST) -> list[ast.expr]:
-    """The shape that an annotation gives, and the strides where it has some.
+    """Shape in an annotation of a tensor, followed by its strides if it has some.
 
     It is written `T.Tensor[[M, N], dtype]` or `T.Tensor((M, N), dtype)`.
     """

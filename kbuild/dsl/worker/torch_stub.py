@@ -1,8 +1,8 @@
 """Stub modules for Torch and NumPy where these are not installed.
 
-Sources of kernels import them for dtypes, annotations and wrappers. Every name that Torch has
-is there, and no other. Questions about the device are answered by `device`; other calls return
-an `UnknownValue`, which cannot be decided on.
+Sources of kernels import them for dtypes, annotations and wrappers. Every name of Torch
+exists, and no other. Questions about the device are answered by `device`; other calls return
+an `UnknownValue`, on which no decision can depend.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMES = ("torch", "numpy")
 _FILE = Path(__file__).with_name("torch_names.txt")
 _VERSIONS = {"numpy": "2.0.0+none", "torch_c_dlpack_ext": "0"}
 _KINDS = ("classes", "functions", "values")
-# They return what they are given, or a decorator that does.
+# Functions that return their argument, or a decorator that does.
 _DECORATORS = {
     "no_grad", "inference_mode", "enable_grad", "set_grad_enabled", "compile", "script", "ignore",
     "unused", "export", "interface", "wrap", "custom_op", "triton_op", "register_fake", "impl",
@@ -55,19 +55,19 @@ _FIXED = {
     "distributed.is_initialized": False, "distributed.is_torchelastic_launched": False,
     "is_grad_enabled": True, "is_inference_mode_enabled": False, "is_autocast_enabled": False,
 }  # fmt: skip
-"""The same wherever a kernel's module is imported -> what it returns."""
+"""Functions with the same result wherever a kernel's module is imported -> the result."""
 _SETTINGS = dict.fromkeys(("recompile_limit", "cache_size_limit"), 8)
-"""Of `torch._dynamo.config`: sources raise them, and no kernel follows from them."""
+"""Settings of `torch._dynamo.config`: sources raise them, and no kernel depends on them."""
 _CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}
 _DEVICE: Mapping[str, Callable[[str], Any]] = {
     **devices.QUESTIONS,
     "accelerator.current_accelerator": TorchDevice.current,
 }
-"""Questions about the device, below `torch`."""
+"""Functions of `torch` that ask about the device -> answers."""
 
 
 class StubAttribute:
-    """Something of the absent module: it can be named, derived from, and used as a decorator."""
+    """Name of an absent module: it can be used as annotation, base class and decorator."""
 
     def __init__(self, path: str, *, callable_: bool = False) -> None:
         self._path, self._callable = path, callable_
@@ -112,7 +112,7 @@ class StubAttribute:
     __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __rpow__ = _computed
 
     def __instancecheck__(self, instance: Any) -> bool:
-        # What is really there is of no class of a module that is not.
+        # No existing object is an instance of an absent module's class.
         return bool(instance.__class__ is None)
 
     def __subclasscheck__(self, subclass: Any) -> bool:
@@ -120,7 +120,7 @@ class StubAttribute:
 
 
 class _StubMeta(ABCMeta):
-    """Of classes of the absent module, and of the author's that derive from them."""
+    """Metaclass of the absent module's classes, and of the author's classes derived from them."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith(("__", "_abc_")):
@@ -143,7 +143,7 @@ class _StubMeta(ABCMeta):
 
 
 class _StubInstance:
-    """What instances of the author's classes have from those of the absent module."""
+    """Base for instances of the author's classes that derive from the absent module's."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG004
         return object.__new__(cls)
@@ -164,7 +164,7 @@ class _StubInstance:
 
 
 class _StubDecorator:
-    """What `torch.no_grad()` and the like return."""
+    """Result of `torch.no_grad()` and the like: a context and a decorator."""
 
     def __call__(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
         return _decorated(function) if function is not None else _call_stub("torch", args, kwargs)
@@ -177,7 +177,7 @@ class _StubDecorator:
 
 
 class _StubModule(ModuleType):
-    """An absent module: it has the names that the real one has."""
+    """An absent module with the names of the real one."""
 
     def __getattr__(self, name: str) -> Any:
         if f"{self.__name__}.{name}" in {"torch.__version__", "torch.version.__version__"}:
@@ -188,7 +188,7 @@ class _StubModule(ModuleType):
 
 
 class StubFinder(Loader, MetaPathFinder):
-    """Finds modules of what is not installed."""
+    """Finds stubs for packages that are not installed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
@@ -218,14 +218,14 @@ class StubFinder(Loader, MetaPathFinder):
 
 
 def install_stubs() -> None:
-    """Let stubs be imported for packages that are not installed."""
+    """Make stubs importable for packages that are not installed."""
     absent = [name for name in NAMES if importlib.util.find_spec(name) is None]
     sys.meta_path.append(StubFinder(absent))
 
 
 @cache
 def _torch_names() -> Mapping[str, tuple[str, ...]]:
-    """The sections of `torch_names.txt`: `torch.cuda classes` -> names."""
+    """Sections of `torch_names.txt`, such as `torch.cuda classes` -> names."""
     names_by_section: dict[str, list[str]] = {}
     section = ""
     for line in _FILE.read_text("utf-8").splitlines():
@@ -238,7 +238,7 @@ def _torch_names() -> Mapping[str, tuple[str, ...]]:
 
 
 def _version() -> TorchVersion:
-    """Torch's release as a source that asks just now is told it."""
+    """Torch's version for a source that asks now."""
     (line,) = (name for name in _torch_names() if name.startswith("version "))
     releases = devices.torch_releases(line.partition(" ")[2])
     version = TorchVersion(f"{releases[0]}+none")
@@ -248,7 +248,7 @@ def _version() -> TorchVersion:
 
 @cache
 def _modules() -> frozenset[str]:
-    """Every module below `torch`."""
+    """Names of all modules below `torch`."""
     modules, path, name = set(), list[str](), ""
     for word in re.findall(r"[\w]+|[()]", " ".join(_torch_names()["modules"])):
         if word == "(":
@@ -262,13 +262,13 @@ def _modules() -> frozenset[str]:
 
 
 def _is_module(rest: str) -> bool:
-    """Whether there is such a module below `torch`."""
+    """True if `torch` has such a submodule."""
     return not rest or rest in _modules()
 
 
 @cache
 def _kinds(module: str) -> Mapping[str, str]:
-    """The names of a module -> what they are; empty where they are not listed."""
+    """Names of a module -> their kinds; empty for modules that are not listed."""
     groups = {kind: _torch_names().get(f"{module} {kind}", ()) for kind in _KINDS}
     return {name: kind for kind, names in groups.items() for name in names}
 
@@ -307,7 +307,7 @@ def _class(path: str) -> type:
 
 
 def _path_of(cls: type) -> str:
-    """What a class is called, or that of the absent module which it derives from."""
+    """Path of a class of the absent module, or of the one that a class derives from."""
     paths = (vars(base).get("_kbuild_path") for base in cls.__mro__)
     return next((path for path in paths if path), "")
 
@@ -334,7 +334,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _decorated(function: Any) -> Any:
-    """The function itself; it takes registrations as well."""
+    """Return the function with stubs for registrations such as `register_fake`."""
     for name in ("register_fake", "register_autograd", "register_kernel", "register_vmap"):
         if not hasattr(function, name):
             try:

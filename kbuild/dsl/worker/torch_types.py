@@ -34,7 +34,7 @@ _FLOATS = {  # largest, smallest step from 1, smallest normal, decimal resolutio
 
 
 class dtype:  # noqa: N801 - its name in Torch, which Triton looks at
-    """A dtype."""
+    """`torch.dtype`."""
 
     __module__ = "torch"
 
@@ -64,7 +64,7 @@ class TorchDevice:
 
     @classmethod
     def current(cls, question: str) -> TorchDevice | None:
-        """The one that is compiled for."""
+        """The device that is compiled for; None for the CPU."""
         return cls("cuda") if devices.current.ask(question).backend else None
 
     def __repr__(self) -> str:
@@ -93,20 +93,20 @@ class TorchSize(tuple):  # type: ignore[type-arg]
     __slots__ = ()
 
     def numel(self) -> int:
-        """How many elements."""
+        """Number of elements."""
         return math.prod(self)
 
 
 class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
-    """`torch.__version__`, which is compared as a version."""
+    """`torch.__version__`, which compares as a version."""
 
     releases: Sequence[str] = ()
-    """Those that the code may run with, its own first."""
+    """Releases that the code may run with, the visible one first."""
 
     def _compare(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
-        """The answer; refused where the author's code would hear another with another release.
+        """Compare; refuse if the author's code would get different answers with other releases.
 
-        A module that is imported is imported with each, see `Sources`.
+        Modules are imported with each release instead, see `SourceModules`.
         """
         text = ".".join(map(str, other)) if isinstance(other, (tuple, list)) else str(other)
         match = _VERSION.fullmatch(text)
@@ -147,7 +147,7 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
 
 
 def _aligned(*versions: str) -> list[tuple[int, ...]]:
-    """Versions as numbers, all of one length."""
+    """Versions as tuples of numbers of equal length."""
     numbers = [tuple(map(int, version.split("."))) for version in versions]
     length = max(map(len, numbers))
     return [(*parts, *[0] * (length - len(parts))) for parts in numbers]

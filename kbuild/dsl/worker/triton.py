@@ -1,4 +1,4 @@
-"""Triton's compiler, run without a GPU, one specialization of a function per request."""
+"""Runs Triton's compiler without a GPU; each request compiles one specialization of a function."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CONSTANT = "constexpr"
 
 
 class Specialization:
-    """A function with everything that is known of its calls."""
+    """A function with everything that is known about the calls of a unit."""
 
     def __init__(self, kernel: TritonKernel, request: Mapping[str, Any]) -> None:
         self._kernel, self._jit, self._request = kernel, kernel.jit, request
@@ -60,7 +60,7 @@ class Specialization:
         self._constants = self._completed(request["constants"])
 
     def is_pruned(self) -> bool:
-        """Whether the kernel's own `early_config_prune` drops the candidate for these constants."""
+        """True if the kernel's `early_config_prune` drops the candidate for these constants."""
         if not self._request.get("tuned"):
             return False
         known = self._known(self._constants)
@@ -88,7 +88,7 @@ class Specialization:
             return triton.compile(source, target=target, options=self._options)
 
     def image(self, compiled: Any, output: str) -> tuple[bytes, dict[str, Any]]:
-        """The code, and what a launcher must know of it; Triton printed `output` meanwhile."""
+        """Return the code and its facts for the launcher; `output` is what Triton printed."""
         facts = compiled.metadata._asdict()
         code = compiled.asm[self._target["kind"]]
         maps = facts.get("tensordesc_meta") or []
@@ -119,7 +119,7 @@ class Specialization:
         }
 
     def _leaves(self) -> dict[str, str]:
-        """Every argument with its type, tuples taken apart: `shape.0`."""
+        """Every argument with its type; the items of tuples are separate: `shape.0`."""
         types: dict[str, str] = {}
         for name in self._jit.arg_names:
             type_ = self._types.get(name)
@@ -130,7 +130,7 @@ class Specialization:
         return types
 
     def _passed(self) -> list[tuple[str, str]]:
-        """Arguments that the compiled function still has, in order."""
+        """Arguments that the compiled function takes, in order."""
         dropped = {"none", _CONSTANT}
         leaves = self._leaves().items()
         return [(n, type_) for n, type_ in leaves if type_ not in dropped and n not in self._ones]
@@ -144,7 +144,7 @@ class Specialization:
         return self._descriptor(name, type_) if type_.startswith("tensordesc<") else type_
 
     def _descriptor(self, name: str, type_: str) -> str:
-        """The type of a descriptor; in Gluon's functions it says how its blocks lie in memory."""
+        """Type of a descriptor; in Gluon's functions it includes the layout in shared memory."""
         given = self._request.get("layouts", {}).get(name)
         if self._is_gluon:
             return descriptor_type(type_, given)
@@ -174,9 +174,9 @@ class Specialization:
         return {"registers": registers, "spills": spills}
 
     def _completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """With heuristics and defaults for what nobody said.
+        """Add the values of heuristics and defaults to the constants.
 
-        A constant that is called as a launch option has the option's value, as Triton gives it.
+        A constant with the name of a launch option has the option's value, as in Triton.
         """
         constants = {name: _value(value) for name, value in values.items()}
         both = _names(self._jit.params, "is_constexpr") & self._options.keys() - constants.keys()
@@ -203,7 +203,7 @@ class Specialization:
         return computed
 
     def _known(self, constants: Mapping[str, Any]) -> KnownArguments:
-        """What is known of a call that the image is for."""
+        """The arguments that are known in every call of the unit."""
         known = KnownArguments({**constants, **self._options, **dict.fromkeys(self._ones, 1)})
         for name, type_ in self._leaves().items():
             if type_ == "none":
@@ -213,7 +213,7 @@ class Specialization:
         return known
 
     def _option(self, name: str, function: Any, known: KnownArguments) -> Any:
-        """A launch option that the kernel computes: `num_warps`."""
+        """Value of a launch option that the kernel computes, such as `num_warps`."""
         if name not in OPTIONS:
             raise RefusalError(
                 f"@triton.heuristics of `{self._kernel.name}` computes `{name}`, which is neither "
@@ -244,18 +244,18 @@ def _argument(name: str) -> str:
 
 
 def _value(value: Any) -> Any:
-    """A constant as Triton takes it."""
+    """Convert a constant for Triton."""
     return getattr(tl, value["dtype"]) if isinstance(value, dict) else value
 
 
 def _plain(value: Any) -> Any:
-    """A constant as JSON; what is not a number or text by its name."""
+    """JSON value of a constant; objects become text."""
     value = getattr(value, "value", value)
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 _CACHE = "TRITON_CACHE_DIR"
-"""Where Triton keeps every step of a compilation; kbuild wants the last one alone."""
+"""Folder for every step of a compilation; kbuild needs only the last step."""
 
 
 class TritonCompiler:
@@ -301,7 +301,7 @@ class TritonCompiler:
         return facts
 
     def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
-        """Those of the first source, and those of a name of their own that it calls elsewhere."""
+        """Kernels of the first source, and those of other sources whose names are unique."""
         others: dict[str, list[TritonKernel]] = {}
         for module in sources.imported_with_main():
             for name, kernel in find_kernels(module, sources.owns).items():
@@ -317,9 +317,9 @@ class TritonCompiler:
     def _explained(
         self, error: Exception, kernel: TritonKernel, sources: SourceModules
     ) -> RefusalError:
-        """The refusal for what Triton raised, for the author of the kernel."""
+        """Refusal, for the kernel's author, for an exception of Triton's."""
         return explain_error(error, kernel, sources)
 
 
 Compiler = TritonCompiler
-"""What `kbuild.dsl.worker` starts."""
+"""The class that `kbuild.dsl.worker` instantiates."""

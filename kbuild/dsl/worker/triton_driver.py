@@ -1,4 +1,4 @@
-"""Stands for Triton's driver: what it says holds for every device of the arch."""
+"""Replaces Triton's driver; its answers hold for every device of the arch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAUNCHERS: tuple[Any, ...] = (
 
 
 def install() -> None:
-    """Put it in the driver's place, and let nothing be launched where there is no GPU."""
+    """Install the driver, and make launches raise an error."""
     _forget_key()
     triton.runtime.driver.set_active(TargetDriver())
     for kind in LAUNCHERS:
@@ -27,34 +27,34 @@ def install() -> None:
 
 
 class TargetDriver:
-    """Triton's driver as far as what it says holds for every device of the arch."""
+    """Triton's driver, with the answers that hold for every device of the arch."""
 
     def __init__(self) -> None:
         self.utils = _Utils()
 
     @staticmethod
     def is_active() -> bool:
-        """Whether a GPU is compiled for."""
+        """True if the target is a GPU."""
         return bool(devices.current.ask("driver.active.is_active()").backend)
 
     def get_current_device(self) -> int:
-        """Its number."""
+        """Number of the device."""
         return devices.device_index("driver.active.get_current_device()")
 
     def get_current_target(self) -> Any:
-        """As `triton.compile` takes it."""
+        """Target for `triton.compile`."""
         facts = devices.current.gpu("driver.active.get_current_target()").facts
         major, minor = facts["capability"]
         arch = facts["arch"] if facts["backend"] == "hip" else major * 10 + minor
         return GPUTarget(facts["backend"], arch, facts["warp"])
 
     def get_device_interface(self) -> Any:
-        """Torch's module for it."""
+        """Torch's module for the device."""
         devices.current.some_gpu("driver.active.get_device_interface()")
         return importlib.import_module("torch").cuda
 
     def get_active_torch_device(self) -> Any:
-        """As Torch calls it."""
+        """The device as a `torch.device`."""
         devices.current.some_gpu("driver.active.get_active_torch_device()")
         return importlib.import_module("torch").device("cuda", 0)
 
@@ -71,7 +71,7 @@ _PROPERTIES = (
 
 
 def triton_device_properties() -> dict[str, Any]:
-    """`driver.active.utils.get_device_properties()`: what holds for every device of an arch."""
+    """Answers of `driver.active.utils.get_device_properties()` that hold for an arch."""
     device = devices.current.gpu("driver.active.utils.get_device_properties()")
     facts = device.facts
     known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
@@ -86,7 +86,7 @@ def triton_device_properties() -> dict[str, Any]:
 
 
 class _Utils:
-    """What it has to say of a device."""
+    """Functions of `driver.active.utils`."""
 
     def get_device_properties(self, _: Any = 0) -> Any:
         return triton_device_properties()
@@ -98,7 +98,7 @@ class _Utils:
 
 
 def refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
-    """In place of what launches a kernel: it is imported where there is no GPU."""
+    """Replacement for `run`: raise an error, since a build has no GPU."""
     name = getattr(getattr(function, "base_fn", function), "__name__", "a kernel")
     devices.current.refuse(
         f"`{name}` is launched on import, but a build has no GPU",
@@ -107,7 +107,7 @@ def refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
 
 
 def _forget_key() -> None:
-    """Leave out the hash of all of Triton, which nobody looks at: units have keys of their own."""
+    """Skip Triton's hash of its own files: units have kbuild's keys."""
     from triton.compiler import compiler
     from triton.runtime import autotuner, cache
 

@@ -1,4 +1,4 @@
-"""The refusals for what Triton raises and prints, at the lines of a kernel's author."""
+"""Turns Triton's exceptions and printed errors into refusals with the author's lines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kbuild.dsl.worker.sources import SourceModules
 from kbuild.dsl.worker.triton_functions import TritonKernel, is_jit_function
 
 _AROUND = 3
-"""Lines of the source that are shown before the one in question."""
+"""Number of source lines that are shown before the line of an error."""
 _MOST = 2000
-"""Characters of a message."""
+"""Maximum of characters in a message."""
 _MOST_LINES = 12
 
 
 def explain_error(
     error: BaseException, kernel: TritonKernel, sources: SourceModules
 ) -> RefusalError:
-    """The refusal for what Triton raised."""
+    """Return the refusal for an exception of Triton's."""
     chain = _chain(error)
     placed = [cause for cause in chain if getattr(cause, "node", None) is not None]
     if placed:
@@ -36,13 +36,13 @@ def explain_error(
 
 
 def size_of_stderr() -> int:
-    """Where the compiler prints next; 0 if that cannot be read."""
+    """Offset at which the compiler prints next; 0 if stderr is no file."""
     status = os.fstat(2)
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def diagnostics(start: int) -> tuple[str, ...]:
-    """What MLIR has printed of errors since: Triton raises an error that says nothing of them."""
+    """Lines that MLIR has printed since `start`, from its first error; exceptions lack them."""
     if size_of_stderr() <= start:
         return ()
     with open("/dev/fd/2", "rb") as stream:  # noqa: PTH123 - no file of its own
@@ -53,7 +53,7 @@ def diagnostics(start: int) -> tuple[str, ...]:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error and what it was raised from, the innermost last."""
+    """The exception and its causes, the innermost last."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)
@@ -78,7 +78,7 @@ def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> Re
 
 
 def _owner(source: str) -> Any:
-    """The function whose text this is."""
+    """The function with that source text; None if there is none."""
     for value in gc.get_objects():
         if is_jit_function(value) and getattr(value, "_src", getattr(value, "src", "")) == source:
             return value
@@ -86,7 +86,7 @@ def _owner(source: str) -> Any:
 
 
 def _first_line(jit: Any) -> int:
-    """The line of `def`."""
+    """Line of the function's `def`."""
     for index, line in enumerate(jit.raw_src):
         if line.strip().startswith("def "):
             return int(jit.starting_line_number) + index

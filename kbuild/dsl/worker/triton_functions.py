@@ -1,4 +1,4 @@
-"""The kernel functions of a Triton source, with candidates of `@triton.autotune` and heuristics."""
+"""The kernel functions of a Triton source, with their tuning candidates and heuristics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _TUNER = "Autotuner"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 OPTIONS = (*_OPTIONS, *_AMD_OPTIONS)
-"""What candidates and heuristics may say of a launch."""
+"""Launch options that candidates and heuristics may set."""
 _UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
-"""Options that say nothing with these values."""
+"""Values with which an option has no effect."""
 
 
 class UnknownArgumentError(Exception):
@@ -29,18 +29,18 @@ class UnknownArgumentError(Exception):
 
 
 class KnownArguments(dict[str, Any]):
-    """Arguments as far as they are known when a function is compiled."""
+    """Arguments that are known when a function is compiled; others raise an error."""
 
     def __missing__(self, name: str) -> Any:
         raise UnknownArgumentError(name)
 
     def get(self, name: str, _: Any = None) -> Any:
-        """Refuse to guess, unlike a dictionary."""
+        """Raise UnknownArgumentError for an unknown name, unlike a dictionary."""
         return self[name]
 
 
 class UnknownArgument:
-    """Represents an argument of a call; any use of its value is an error."""
+    """Placeholder for an argument of a call; any use of its value raises an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -56,7 +56,7 @@ class UnknownArgument:
 
 
 class UnknownTensor:
-    """A tensor where a call is not known: it is there, and that is all."""
+    """Placeholder for a tensor; the only thing known is that it is not None."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -66,7 +66,7 @@ class UnknownTensor:
 
 
 class TritonKernel:
-    """A function with what is wrapped around it."""
+    """A kernel function with its autotuners and heuristics."""
 
     def __init__(self, name: str, outer: Any) -> None:
         self.name = name
@@ -82,11 +82,11 @@ class TritonKernel:
 
     @property
     def computed(self) -> list[str]:
-        """Constants that `@triton.heuristics` gives."""
+        """Names of constants that `@triton.heuristics` computes."""
         return [name for values in self.heuristics for name in values]
 
     def describe(self) -> dict[str, Any]:
-        """The function as JSON."""
+        """JSON object of the function."""
         candidates, configs, notes = self._candidates()
         names = {name for c in candidates for name in (*c["constants"], *c["options"])}
         notes += [
@@ -106,7 +106,7 @@ class TritonKernel:
         }
 
     def _candidates(self) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
-        """The candidates as JSON, what Triton has of each, and what was not taken over."""
+        """JSON objects of the candidates, Triton's configs of them, and notes about omissions."""
         candidates: list[dict[str, Any]] = []
         taken: list[Any] = []
         notes: list[str] = []
@@ -122,11 +122,11 @@ class TritonKernel:
         return candidates, taken, notes
 
     def all_candidates(self) -> list[dict[str, Any]]:
-        """Every candidate, whatever is pruned."""
+        """JSON objects of all candidates, including pruned ones."""
         return [self._candidate(config)[0] for tuner in self.tuners for config in tuner.configs]
 
     def pruned(self, known: KnownArguments) -> list[dict[str, Any]]:
-        """What `early_config_prune` leaves: all candidates where it asks for what is not known."""
+        """Candidates that `early_config_prune` keeps; all if it needs an unknown argument."""
         candidates = []
         for tuner in self.tuners:
             configs, _ = self._asked(tuner, known)
@@ -134,7 +134,7 @@ class TritonKernel:
         return candidates
 
     def _left(self, tuner: Any) -> tuple[Sequence[Any], list[str]]:
-        """The configs that are left without knowing a call."""
+        """The configs that remain without the arguments of a call, and notes about pruning."""
         notes = []
         if getattr(tuner, "perf_model", None) is not None:
             message = f"the `perf_model` of `{_name_of(tuner)}` needs the arguments of a call"
@@ -154,7 +154,7 @@ class TritonKernel:
         return configs, notes
 
     def _asked(self, tuner: Any, known: KnownArguments) -> tuple[Sequence[Any], str]:
-        """What `early_config_prune` leaves, or everything, and why."""
+        """Configs that `early_config_prune` keeps, or all of them and the reason."""
         prune = getattr(tuner, "early_config_prune", None)
         if prune is None:
             return tuner.configs, ""
@@ -186,7 +186,7 @@ class TritonKernel:
 
 
 def find_kernels(module: ModuleType, owns: Any) -> dict[str, TritonKernel]:
-    """The kernel functions that a module has a name for, by that name."""
+    """The kernel functions of a module by name."""
     return {
         name: TritonKernel(name, value)
         for name, value in vars(module).items()
@@ -201,7 +201,7 @@ def _innermost(value: Any) -> Any:
 
 
 def is_jit_function(value: Any) -> bool:
-    """Whether it is a function of `@triton.jit` or `@gluon.jit`, with nothing around it."""
+    """True for a bare function of `@triton.jit` or `@gluon.jit`."""
     return any(base.__name__ == "JITFunction" for base in type(value).__mro__)
 
 
@@ -210,12 +210,12 @@ def _is_kernel(value: Any) -> bool:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Whether it is around a kernel: Triton's own, or a class that an author derived from it."""
+    """True for Triton's wrappers of kernels, and classes that an author derived from them."""
     return any(base.__name__ in {_TUNER, "Heuristics"} for base in type(value).__mro__)
 
 
 def _copied(config: Any) -> Any:
-    """What a pruning function may change."""
+    """Return a copy that a pruning function may modify."""
     duplicate = copy.copy(config)
     duplicate.kwargs = dict(config.kwargs)
     return duplicate

@@ -1,4 +1,4 @@
-"""Functions of `@gluon.jit`: what they are compiled from, and which GPUs have what they call."""
+"""Functions of `@gluon.jit`: their sources, descriptor layouts, and calls that a GPU lacks."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _NVIDIA: Mapping[str, tuple[int, int]] = {
     "nvidia.hopper.warpgroup": (90, 100), "nvidia.blackwell.tcgen05": (100, 120),
     "nvidia.ampere": (80, _LAST), "nvidia.hopper": (90, _LAST), "nvidia.blackwell": (100, _LAST),
 }  # fmt: skip
-"""Beginnings of functions' names -> the first capability that has them, and the first again that
-has not."""
+"""Prefix of a function's name -> first capability that has it, and first later one that lacks
+it."""
 _DESCRIPTOR = re.compile(r"tensordesc<(?P<dtype>\w+)\[(?P<block>[^]]*)\]>")
 
 
 def is_gluon(jit: Any) -> bool:
-    """Whether it is a function of `@gluon.jit`."""
+    """True for a function of `@gluon.jit`."""
     return any(base.__name__ == "GluonJITFunction" for base in type(jit).__mro__)
 
 
 def gluon_source(jit: Any, *call: Any) -> Any:
-    """What Triton compiles such a function from."""
+    """Return the source object that Triton compiles such a function from."""
     runtime = importlib.import_module("triton.experimental.gluon._runtime")
     return runtime.GluonASTSource(jit, *call)
 
 
 def descriptor_type(type_: str, given: Mapping[str, Any] | None) -> str:
-    """The type of a descriptor with the layout of its blocks in shared memory.
+    """Return the type of a descriptor with its layout in shared memory.
 
     Args:
         type_: `tensordesc<bf16[64, 128]>`.
-        given: arguments of `NVMMASharedLayout`; those of `get_default_for` where there are none.
+        given: arguments of `NVMMASharedLayout`; without them, those of `get_default_for`.
 
     Raises:
-        RefusalError: there is no such layout.
+        RefusalError: the layout is impossible.
     """
     match = _DESCRIPTOR.fullmatch(type_)
     assert match is not None  # noqa: S101 - kbuild's own text
@@ -66,24 +66,24 @@ def descriptor_type(type_: str, given: Mapping[str, Any] | None) -> str:
 
 
 class ForeignCallError(CompilationError):  # type: ignore[misc]
-    """A function calls what the GPU that it is compiled for does not have."""
+    """A kernel calls a function that the target GPU does not have."""
 
     @property
     def hint(self) -> str:
-        """What to do: launch another kernel on such GPUs."""
+        """Advice for the author: launch another kernel on such GPUs."""
         return f'launch another kernel there, and this one with `when = "{self.when}"`'
 
     when = ""
-    """The condition of an op for the GPUs that have it."""
+    """Condition of an op for the GPUs that have the function."""
 
 
 @contextmanager
 def only_calls_of(backend: str, arch: Any) -> Iterator[None]:
-    """While functions are compiled, they may call what a GPU has; assemblers crash on others.
+    """Reject calls that a GPU lacks during compilation in the block; assemblers crash on them.
 
     Args:
         backend: `cuda` or `hip`.
-        arch: as Triton has it: 90, `gfx942`.
+        arch: Triton's value: 90, `gfx942`.
     """
     original = getattr(CodeGenerator, "call_Function", None)
     if original is None:  # releases before 3.5
@@ -108,7 +108,7 @@ def only_calls_of(backend: str, arch: Any) -> Iterator[None]:
 
 
 def _lack(name: str, backend: str, arch: Any) -> tuple[str, str]:
-    """Why a GPU does not have a function, and the condition for those that do; empty if it does."""
+    """Reason why a GPU lacks a function, and a condition for GPUs with it; empty if it has it."""
     if name.startswith("amd.") and backend == "cuda":
         return "is for GPUs of AMD", "capability() == 0"
     for beginning, (first, end) in _NVIDIA.items() if name.startswith("nvidia.") else ():

@@ -1,4 +1,4 @@
-"""The hooks of `@triton.autotune`, run on recording arguments: what they fill and set."""
+"""Runs the hooks of `@triton.autotune` on recording arguments, to learn what they fill and set."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _BLOCK = "block_shape"
 
 
 class HookError(Exception):
-    """A hook does what no op does."""
+    """A hook does something that an op cannot do."""
 
 
 class ClonedArgument:
-    """What `clone()` gives, for a hook to put back."""
+    """Result of `clone()`, which a hook may copy back."""
 
     def __init__(self, argument: HookArgument) -> None:
         self.argument = argument
 
 
 class HookRecord:
-    """What a hook did to arguments."""
+    """The changes that a hook made to arguments."""
 
     def __init__(self, *, restores: bool) -> None:
         self.fills: dict[str, Any] = {}
@@ -33,7 +33,7 @@ class HookRecord:
         self.restores = restores
 
     def fill(self, name: str, value: Any) -> None:
-        """Note that all elements get one value; the last counts."""
+        """Record that all elements get a value; the last call counts."""
         if isinstance(value, HookArgument):
             raise HookError(f"fills `{name}` with `{value}`, which is known only at run time")
         if not isinstance(value, (bool, int, float)):
@@ -41,13 +41,13 @@ class HookRecord:
         self.fills[name] = value
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a JSON object."""
+        """JSON object of the record."""
         fills = [[name, _plain(value)] for name, value in self.fills.items()]
         return {"fills": fills, "blocks": [[name, dims] for name, dims in self.blocks.items()]}
 
 
 class HookArgument:
-    """Stands for an argument of the kernel: a tensor, a descriptor or a number, as it is used."""
+    """Placeholder for an argument of the kernel: a tensor, a descriptor or a number."""
 
     def __init__(self, name: str, record: HookRecord, kind: type | None) -> None:
         object.__setattr__(self, "_own", (name, record, kind))
@@ -57,25 +57,25 @@ class HookArgument:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` is told."""
+        """Class that `isinstance` sees."""
         return object.__getattribute__(self, "_own")[2] or HookArgument
 
     def zero_(self) -> HookArgument:
-        """As a tensor's."""
+        """See `torch.Tensor.zero_`."""
         return self.fill_(0)
 
     def fill_(self, value: Any) -> HookArgument:
-        """As a tensor's."""
+        """See `torch.Tensor.fill_`."""
         name, record, _ = object.__getattribute__(self, "_own")
         record.fill(name, value)
         return self
 
     def clone(self) -> ClonedArgument:
-        """As a tensor's."""
+        """See `torch.Tensor.clone`."""
         return ClonedArgument(self)
 
     def copy_(self, source: Any, *_: Any, **__: Any) -> HookArgument:
-        """As a tensor's: a copy of its own is put back, which measuring does anyway."""
+        """See `torch.Tensor.copy_`; a hook may only restore a clone, as tuning does anyway."""
         name, record, _kind = object.__getattribute__(self, "_own")
         is_own = isinstance(source, ClonedArgument) and str(source.argument) == name
         if not record.restores or not is_own:
@@ -109,7 +109,7 @@ class HookArgument:
 
 
 def _size(name: str, size: Any) -> Any:
-    """A number, or the name of a constant that somebody else knows."""
+    """A number, or the name of a constant."""
     if type(size) is HookArgument:
         return str(size)
     if isinstance(size, int):
@@ -118,7 +118,7 @@ def _size(name: str, size: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinities."""
+    """JSON value of a number; NaN and infinities become text."""
     is_finite = not isinstance(value, float) or value - value == 0
     return value if is_finite else str(value)
 
@@ -126,12 +126,12 @@ def _plain(value: Any) -> Any:
 def hooks_of(
     tuners: Sequence[Any], configs: Sequence[Any], arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """What the hooks of a function do, as JSON; what is said of each config is in their order.
+    """Describe what the hooks of a function do, as JSON.
 
     Returns:
-        Nothing where there are no hooks; else `configs`, what each candidate's hook does when
-        arguments are tensors, and when they are descriptors; `reset`, what tuning fills;
-        `problems`, sentences on what cannot be followed, each with its place.
+        An empty object without hooks; else `configs`, in order, each candidate's hook when
+        arguments are tensors, and when they are descriptors; `reset`, fills while tuning;
+        `problems`, sentences about hooks that cannot be followed, with their places.
     """
     problems: list[str] = []
     own = [list(_of_config(config, arguments, problems)) for config in configs]
@@ -162,7 +162,7 @@ def _of_config(
 
 
 def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """What the tuner's own hooks fill."""
+    """Fills of the tuner's own hooks."""
     record = HookRecord(restores=True)
     hook_arguments = {name: HookArgument(name, record, None) for name in arguments}
     if getattr(tuner, "user_defined_pre_hook", False):
@@ -177,7 +177,7 @@ def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict
 
 
 def _run(what: str, hook: Any, call: Callable[[], object]) -> Iterator[str]:
-    """Run a hook; yield a sentence on why it cannot be followed."""
+    """Run a hook; yield a sentence if it cannot be followed."""
     try:
         call()
     except HookError as error:
@@ -187,7 +187,7 @@ def _run(what: str, hook: Any, call: Callable[[], object]) -> Iterator[str]:
 
 
 def _place(hook: Any, error: BaseException | None = None) -> str:
-    """`kernels.py:12`; the names of the author's files are relative."""
+    """Place such as `kernels.py:12`; only the author's files have relative names."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     own = [frame for frame in frames if not Path(frame.filename).is_absolute()]
     if own:
@@ -202,7 +202,7 @@ def _options(config: Any) -> Mapping[str, Any]:
 
 
 def _descriptor() -> type | None:
-    """What sources ask for descriptors by; None in releases without."""
+    """Class of descriptors; None in releases that have none."""
     try:
         module = importlib.import_module("triton.tools.tensor_descriptor")
     except ImportError:

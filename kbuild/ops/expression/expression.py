@@ -1,4 +1,4 @@
-"""A parsed expression: its value in checked 64-bit integers, and its text in C++ and Python."""
+"""A parsed expression: evaluation in checked 64-bit integers, and code in C++ and Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CXX_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_div", "%": "f
 
 
 def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: C901
-    """The node's value; names and questions are looked up by their `key`.
+    """Return the node's value; names and queries are looked up by their `key`.
 
     Raises:
         EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -92,7 +92,7 @@ def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: C901
 
 
 def arithmetic_header() -> str:
-    """The C++ header that code of `to_cxx` includes; it needs the standard library alone."""
+    """Text of the C++ header for code of `to_cxx`; it includes only the standard library."""
     return Path(__file__).with_name("arithmetic.h").read_text("utf-8")
 
 
@@ -108,9 +108,9 @@ def to_cxx(  # noqa: C901, PLR0911
     call: Callable[[str, Sequence[str]], str] = _cxx_call,
     cast: str = "int64_t",
 ) -> str:
-    """A C or C++ expression of type `int64_t` with the value of `evaluate`.
+    """Return a C or C++ expression of type `int64_t` with the value of `evaluate`.
 
-    Names and questions are the expressions in `names`, by their `key`. `call` writes a function
+    Names and queries are the expressions in `names`, by their `key`. `call` writes a function
     that checks its result: one of `FUNCTIONS`, `add`, `sub`, `mul`, `floor_div` or `floor_mod`.
     In C++ that is a method of the `kbuild::Arithmetic` called `checked`, which has to be in scope.
     """
@@ -142,12 +142,13 @@ def to_cxx(  # noqa: C901, PLR0911
 
 
 def cxx_int64(value: int) -> str:
-    """An integer of 64 bits in C and C++."""
+    """Literal of a 64-bit integer in C and C++."""
+    # The literal of the smallest integer would be the negation of one that does not fit.
     return "INT64_MIN" if value == INT64_MIN else f"INT64_C({value})"
 
 
 def to_python(node: Node, names: Mapping[str, str]) -> str:  # noqa: PLR0911
-    """A Python expression, in parentheses where it is not a single word or call.
+    """Return a Python expression, in parentheses unless it is a single word or call.
 
     It needs `torch` in scope (for `torch.sym_min` and `torch.sym_max`) and does not check for 64
     bits: Torch's sizes are checked by Torch. `names` are Python expressions by `key`.
@@ -185,12 +186,12 @@ def _python_call(function: str, arguments: Sequence[str]) -> str:
 
 
 def fold(node: Node, values: Mapping[str, int] | None = None) -> Node:
-    """The node with `values` put in and every part of numbers alone evaluated.
+    """Insert `values` and evaluate every part that consists of numbers only.
 
     Only whole parts are evaluated: `a + 1 + 1` stays as it is, since `a + 1` may go beyond 64 bits.
 
     Raises:
-        ExpressionError: a part never has a value, as `1 // 0`.
+        ExpressionError: a part never has a value, such as `1 // 0`.
     """
     known = values or {}
     if isinstance(node, (Name, Query, Match)):
@@ -211,7 +212,7 @@ def fold(node: Node, values: Mapping[str, int] | None = None) -> Node:
 
 
 def _fold_conditional(node: Conditional, known: Mapping[str, int]) -> Node:
-    """A side that is never evaluated may hold anything."""
+    """Fold a conditional; a side that is never evaluated may have no value."""
     condition = fold(node.condition, known)
     if isinstance(condition, Number):
         return fold(node.then if condition.value else node.otherwise, known)
@@ -219,7 +220,7 @@ def _fold_conditional(node: Conditional, known: Mapping[str, int]) -> Node:
 
 
 def _fold_logic(node: Logic, known: Mapping[str, int]) -> Node:
-    """`0 and b` and `1 or b` are known; otherwise the right side decides."""
+    """Fold `and` or `or`: a known left side may decide; otherwise the right side does."""
     left = fold(node.left, known)
     if isinstance(left, Number) and bool(left.value) == (node.operator == "or"):
         return Number(int(bool(left.value)), node.column, boolean=True)
@@ -234,48 +235,48 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Expression:
-    """An integer expression of `build.toml`; equal to others with the same parts."""
+    """An integer expression of `build.toml`; equal if the syntax trees are equal."""
 
     text: str = field(compare=False)
-    """As it was written."""
+    """The original text."""
     root: Node
-    """Its parts; those made of numbers alone are evaluated."""
+    """Syntax tree, in which parts that consist of numbers only are evaluated."""
 
     def names(self) -> frozenset[str]:
-        """Keys of everything that must be known to evaluate it: `N`, `size(x, 0)`."""
+        """Keys of all values that its evaluation needs, such as `N`, `size(x, 0)`."""
         return frozenset(leaf.key for leaf in leaves(self.root))
 
     def leaves(self) -> tuple[Leaf, ...]:
-        """Names and questions in the order of the text, with their columns."""
+        """Names and queries in the order of the text."""
         return tuple(sorted(leaves(self.root), key=lambda leaf: leaf.column))
 
     def unguarded(
         self, optional: Collection[str], let: Mapping[str, Expression]
     ) -> tuple[Name | Query, ...]:
-        """What is asked of arguments that may be None (`optional`), and are not known to be given.
+        """Return uses of `optional` arguments where they may be None.
 
-        `let` says what names stand for.
+        `let` has the expressions of names.
         """
         roots = {name: expression.root for name, expression in let.items()}
         return tuple(unguarded(self.root, frozenset(optional), roots))
 
     def given(self, let: Mapping[str, Expression]) -> frozenset[str]:
-        """The arguments that are given whenever this condition holds."""
+        """Arguments that are given whenever this condition holds."""
         roots = {name: expression.root for name, expression in let.items()}
         return known_given(self.root, True, roots)
 
     @property
     def is_condition(self) -> bool:
-        """True when its value is 0 or 1 for sure."""
+        """True if its value can only be 0 or 1."""
         return is_condition(self.root)
 
     @property
     def constant(self) -> int | None:
-        """Its value when it depends on nothing."""
+        """The value, if it is the same in every call; else None."""
         return self.root.value if isinstance(self.root, Number) else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """Its value, with a number for each of `names()`.
+        """Return its value, given a number for each of `names()`.
 
         Raises:
             EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -284,31 +285,31 @@ class Expression:
         return evaluate(self.root, values)
 
     def bind(self, values: Mapping[str, int]) -> Expression:
-        """The expression with these values put in; those that it does not use are ignored.
+        """Return the expression with these values inserted; those that it does not use are ignored.
 
         Raises:
-            ExpressionError: a part then never has a value.
+            ExpressionError: a part then has no value.
         """
         return Expression(self.text, fold(self.root, values))
 
     def mapped(self, change: Callable[[Node], Node | None]) -> Expression:
-        """The expression with parts replaced, see `nodes.mapped`."""
+        """Return the expression with parts replaced, see `nodes.transform`."""
         return Expression(self.text, transform(self.root, change))
 
     def and_also(self, other: Expression | None) -> Expression:
-        """The condition that both hold."""
+        """Return the condition that both hold."""
         if other is None:
             return self
         return Expression(f"({self}) and ({other})", Logic("and", self.root, other.root))
 
     def negated(self) -> Expression:
-        """The condition that this one does not hold."""
+        """Return the negated condition."""
         return Expression(f"not ({self})", fold(Not(self.root)))
 
     def conjuncts(self) -> tuple[Expression, ...]:
-        """The conditions that an `and` joins; itself when it is none.
+        """Return the conditions that `and` joins; just this one if it has no `and`.
 
-        Where one of them is 0, the whole is 0 or, since what stands before it may be, an error.
+        If one of them is 0, the whole is 0 or, because of a condition before it, an error.
         """
         if not (isinstance(self.root, Logic) and self.root.operator == "and"):
             return (self,)
@@ -330,10 +331,10 @@ class Expression:
 
 
 def parse(text: str | int) -> Expression:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: it is none, or never has a value.
+        ExpressionError: it is not an expression, or never has a value.
     """
     if isinstance(text, int):
         text = str(int(text))
@@ -341,10 +342,10 @@ def parse(text: str | int) -> Expression:
 
 
 def parse_condition(text: str) -> Expression:
-    """Read a predicate: a comparison, or several with `and`, `or`, `not`.
+    """Parse a condition: a comparison, or several with `and`, `or`, `not`.
 
     Raises:
-        ExpressionError: it is none.
+        ExpressionError: it is not a condition.
     """
     expression = parse(text)
     if not expression.is_condition:
@@ -354,9 +355,9 @@ def parse_condition(text: str) -> Expression:
 
 
 def any_of(conditions: Sequence[Expression]) -> Expression:
-    """The condition that one of them holds; they are asked in order.
+    """Return the condition that one of them holds; they are evaluated in order.
 
-    What reads an expression calls itself for each level, so many are not a row but a tree of them.
+    The `or`s form a balanced tree, since functions over expressions are recursive.
     """
     if len(conditions) == 1:
         return conditions[0]
@@ -366,7 +367,7 @@ def any_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def first_of(options: Sequence[tuple[Expression, Expression]], otherwise: Expression) -> Expression:
-    """The value of the first condition that holds, as a tree like that of `any_of`."""
+    """Return the value of the first condition that holds, as a tree like that of `any_of`."""
     text = " else ".join([*(f"({value}) if {when}" for when, value in options), f"({otherwise})"])
     return Expression(text, fold(_first_of(options, otherwise)))
 

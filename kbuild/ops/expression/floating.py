@@ -1,6 +1,6 @@
 """Expressions with fractions, for floats of kernels: `1.0 / N`, `scale * 0.5`, `D ** -0.5`.
 
-Parts without a float in them are integer expressions; everything else is computed in 64-bit floats,
+Parts without a float are integer expressions; everything else is computed in 64-bit floats,
 with the values and the errors of Python.
 """
 
@@ -24,7 +24,7 @@ _OPERATORS: dict[type[ast.operator], str] = {
 }
 _CXX_FUNCTIONS = {"/": "divide", "**": "power", "sqrt": "root"}
 _FUNCTIONS = {"sqrt": (1, 1), "min": (2, 99), "max": (2, 99)}
-"""Function -> fewest and most arguments."""
+"""Function -> minimum and maximum of arguments."""
 _MAX_DEPTH = 30
 _MAX_LENGTH = 2000
 NO_REAL_VALUE = "a power or root without a real value"
@@ -71,7 +71,7 @@ FloatNode: TypeAlias = "FloatNumber | FloatName | FloatCall | FloatConditional |
 
 @dataclass(frozen=True)
 class FloatExpression:
-    """A float that calls decide."""
+    """A float expression over the arguments of a call."""
 
     text: str = field(compare=False)
     root: FloatNode
@@ -80,7 +80,7 @@ class FloatExpression:
         return self.text
 
     def integers(self) -> tuple[Expression, ...]:
-        """Its parts that are integers or conditions, in the order of the text."""
+        """The parts that are integers or conditions, in the order of the text."""
         return tuple(part for part in _parts(self.root) if isinstance(part, Expression))
 
     def floats(self) -> tuple[FloatName, ...]:
@@ -95,7 +95,7 @@ class FloatExpression:
         return tuple(_unguarded(self.root, frozenset(optional), roots))
 
     def evaluate(self, values: Mapping[str, int], floats: Mapping[str, float]) -> float:
-        """Its value.
+        """Return its value.
 
         Args:
             values: a number for each name of `integers()`.
@@ -108,24 +108,25 @@ class FloatExpression:
         return _evaluate(self.root, values, floats)
 
     def to_cxx(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
-        """A C++ expression of type `double`; see `Expression.to_cxx`."""
+        """Return a C++ expression of type `double`; see `Expression.to_cxx`."""
         return _to_cxx(self.root, names, floats)
 
     def to_python(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
-        """A Python expression that needs `importlib` in scope; see `Expression.to_python`."""
+        """Return a Python expression; needs `importlib` in scope. See `Expression.to_python`."""
         return _to_python(self.root, names, floats)
 
 
 def parse_float(text: str, floats: Collection[str]) -> FloatExpression | None:
-    """Read a text that computes a float; None when it is an integer expression, or neither.
+    """Parse a float expression; return None for an integer expression or any other text.
 
     Args:
-        text: as it is written.
+        text: text of the expression.
         floats: names of the arguments that are floats, or lists of floats.
 
     Raises:
-        ExpressionError: a part of it has no meaning.
+        ExpressionError: a part of it is not supported.
     """
+    # One character for each byte, since Python's columns count bytes.
     plain = "".join(char if " " <= char <= "~" else " " for char in text)
     try:
         tree = ast.parse(f"({plain})", mode="eval").body
@@ -142,7 +143,7 @@ class _FloatReader:
         self._text, self._floats, self._depth = text, floats, 0
 
     def is_float(self, tree: ast.expr) -> bool:  # noqa: PLR0911
-        """Whether a part has a float in it."""
+        """True if a part contains a float."""
         match tree:
             case ast.Constant(value):
                 return isinstance(value, float)
@@ -162,7 +163,7 @@ class _FloatReader:
                 return False
 
     def node(self, tree: ast.expr) -> FloatNode:
-        """A part, the largest integers whole."""
+        """Convert a part; the largest parts without floats become integer expressions."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise ExpressionError("is nested too deeply", tree.col_offset)

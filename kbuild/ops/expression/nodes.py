@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 
 class ExpressionError(ValueError):
-    """A text that is not an expression; says where, and what to write instead."""
+    """A text that is not an expression; has a column, and advice."""
 
     def __init__(self, message: str, column: int, hint: str = "") -> None:
         super().__init__(f"{message} (column {column})")
@@ -35,8 +35,8 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "max": (2, None),
     "next_pow2": (1, 1),
 }
-"""Function -> fewest and most arguments. `cdiv` rounds the quotient up; `next_pow2` is the smallest
-power of two that is not below its argument, 1 for all below 1."""
+"""Function -> minimum and maximum of arguments (None: any number). `cdiv` rounds the quotient
+up; `next_pow2` is the smallest power of two that is not below its argument, at least 1."""
 QUERIES: dict[str, int] = {
     "numel": 1,
     "dim": 1,
@@ -48,54 +48,53 @@ QUERIES: dict[str, int] = {
     "sm_count": 0,
     "capability": 0,
 }
-"""Question about a tensor (or, without arguments, about the device) -> number of arguments.
-`itemsize` is in bytes, `stride` in elements, `has` is 1 when what may be None is given,
-`address` is where a tensor's first element lies, `capability` is 90 for CUDA's 9.0, and 0 for
-GPUs of others."""
+"""Query about a tensor, or about the device -> number of arguments. `itemsize` is in bytes,
+`stride` in elements; `has` is 1 if an optional argument is given; `address` is that of the first
+element; `capability` is 90 for CUDA's 9.0, and 0 for other GPUs."""
 LIST_QUERIES = ("len", "item")
-"""Questions about an argument that is a list: `len(pad)`, and `pad[0]`."""
+"""Queries about a list: `len(pad)`, and `pad[0]`."""
 RUNTIME_QUERIES = ("address", "capability")
-"""Questions that no shape may depend on: of a tensor's data, and of which image runs. A fake tensor
-has a device, so what `sm_count` is can be asked of that."""
+"""Queries that no shape may depend on: about a tensor's data, and about the running image. A
+fake tensor has a device, so `sm_count` is allowed."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """An integer of 64 bits; True and False are 1 and 0."""
+    """A 64-bit integer; True and False are 1 and 0."""
 
     value: int
     column: int = field(default=1, compare=False)
     boolean: bool = field(default=False, compare=False)
-    """Written as True or False, or the result of a comparison."""
+    """True if it was written as True or False, or is the result of a comparison."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A value that the surroundings give."""
+    """A named value of the context."""
 
     name: str
     column: int = field(default=1, compare=False)
 
     @property
     def key(self) -> str:
-        """What it is looked up by."""
+        """Key of its value."""
         return self.name
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question about a tensor or about the device: `size(x, -1)`, `sm_count()`."""
+    """A query about a tensor or the device: `size(x, -1)`, `sm_count()`."""
 
     function: str
     tensor: str = ""
-    """Or one of a list, `xs[0]`; an argument of another kind for `has` and `OF_LISTS`."""
+    """A tensor or an item of a list, `xs[0]`; for `has` and `LIST_QUERIES`, any argument."""
     axis: int | None = None
-    """Negative counts from the last dimension, or the last item."""
+    """Negative values count from the last dimension, or the last item."""
     column: int = field(default=1, compare=False)
 
     @property
     def key(self) -> str:
-        """What it is looked up by: its own text."""
+        """Key of its value: its own text."""
         if self.function == "item":
             return f"{self.tensor}[{self.axis}]"
         inner = [self.tensor] if self.tensor else []
@@ -105,19 +104,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps > 1e-06`: how a non-integer argument compares with this value.
+    """A comparison of a non-integer argument with a value: `mode == 'fast'`, `eps > 1e-06`.
 
-    `dtype(x) == 'float16'` is one with the name `dtype(x)`.
+    `dtype(x) == 'float16'` has the name `dtype(x)`.
     """
 
     name: str
     value: str | float
     column: int = field(default=1, compare=False)
     operator: str = "=="
-    """Floats are ordered; texts and dtypes are equal or not."""
+    """Comparison operator; texts and dtypes have only `==`."""
 
     def holds(self, value: object) -> bool:
-        """Whether it holds for a value of the argument; never for None."""
+        """True if it holds for a value of the argument; never for None."""
         if self.operator == "==":
             return value == self.value
         if not isinstance(value, float) or not isinstance(self.value, float):
@@ -127,17 +126,17 @@ class Match:
 
     @property
     def tensor(self) -> str:
-        """The tensor whose dtype is compared; empty when it is an argument."""
+        """The tensor whose dtype is compared; empty for an argument."""
         return self.name[6:-1] if self.name.startswith("dtype(") else ""
 
     @property
     def subject(self) -> str:
-        """The argument or tensor that it asks about."""
+        """The argument or tensor that is compared."""
         return self.tensor or self.name
 
     @property
     def key(self) -> str:
-        """What it is looked up by."""
+        """Key of its value."""
         return f"{self.name} {self.operator} {self.value!r}"
 
 
@@ -201,11 +200,11 @@ Node: TypeAlias = (
 
 
 Leaf: TypeAlias = "Name | Query | Match"
-"""What is looked up by its `key`."""
+"""Nodes whose values are looked up by `key`."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The parts that a node is made of, from left to right."""
+    """The parts of a node, from left to right."""
     match node:
         case Negative() | Not():
             return (node.operand,)
@@ -220,7 +219,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node made of changed parts; the node itself where none is changed."""
+    """The node with changed parts; the same object if none changes."""
     match node:
         case Negative() | Not():
             operand = change(node.operand)
@@ -244,13 +243,13 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """The node with every part for which `change` has another one replaced, the largest first."""
+    """The node with parts replaced wherever `change` returns one, outermost first."""
     new = change(node)
     return rebuilt(node, lambda part: transform(part, change)) if new is None else new
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
-    """Every name and question, from left to right."""
+    """Yield every name and query, from left to right."""
     if isinstance(node, (Name, Query, Match)):
         yield node
     for child in children(node):
@@ -258,7 +257,7 @@ def leaves(node: Node) -> Iterator[Leaf]:
 
 
 def is_condition(node: Node) -> bool:
-    """True when the value can only be 0 or 1."""
+    """True if the value can only be 0 or 1."""
     match node:
         case Compare() | Logic() | Not() | Match():
             return True
@@ -279,9 +278,9 @@ _NOTHING: ArgumentNames = frozenset()
 def unguarded(
     node: Node, optional: ArgumentNames, let: Mapping[str, Node]
 ) -> Iterator[Name | Query]:
-    """What is asked of arguments that may be None (`optional`) where it is asked.
+    """Yield uses of `optional` arguments where they may be None.
 
-    `let` says what names stand for, so that a guard may have a name.
+    `let` has the expressions of names, so that a guard may have a name.
     """
     match node:
         case Name():
@@ -306,7 +305,7 @@ def unguarded(
 
 
 def known_given(node: Node, holds: bool, let: Mapping[str, Node]) -> ArgumentNames:
-    """The arguments that are given for sure when a condition holds, or when it does not."""
+    """Arguments that are certainly given if a condition holds, or if it does not."""
     match node:
         case Name(name) if name in let:
             return known_given(let[name], holds, let)

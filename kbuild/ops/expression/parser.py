@@ -1,7 +1,7 @@
-"""Reads the text of an expression with Python's own parser; errors name a column.
+"""Parses an expression with Python's own parser; errors have a column.
 
-The tokens are checked first: Python reads more than an expression may hold (`ª` as `a`, `0b1`,
-comments, `lambda`), and its messages say less.
+The tokens are checked first: Python accepts more than an expression may contain (`ª` as `a`, `0b1`,
+comments, `lambda`), and its messages are less precise.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from kbuild.ops.expression.nodes import (
 )
 
 _MAX_TOKENS = 300
-"""Tokens of the longest expression: what reads it calls itself for each part."""
+"""Maximum of tokens: recursive functions process each part."""
 _MAX_DEPTH = 30
-"""Levels of brackets, and levels of signs, `not` and `if`."""
+"""Maximum of nested brackets, and of nested signs, `not` and `if`."""
 _TOKEN = re.compile(
     r"[ \t\r\n]+"
     r"|(?P<integer>0[xX][0-9a-fA-F]+|0+|[1-9][0-9]*(?:_[0-9]+)*)(?![0-9A-Za-z_.])"
@@ -49,7 +49,7 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)",
     re.ASCII,
 )
-# What people write from other languages, and what it is called here; the longest first.
+# Operators of other languages, with advice; longer ones first, since the first match wins.
 _FOREIGN_OPERATORS = (
     ("**", "`**` is not supported; multiply"),
     ("<<", "multiply by a power of two"),
@@ -74,16 +74,16 @@ _HINTS = {
     str: "a string can only be compared with an argument: `mode == 'fast'`",
     type(None): "write `name is None` or `name is not None`",
 }
-"""Type of a constant that is not an integer -> where it may stand."""
+"""Type of a constant that is not an integer -> where it is allowed."""
 
 _ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
 def parse_node(text: str) -> Node:
-    """The expression that the whole text is.
+    """Parse a text that is a single expression.
 
     Raises:
-        ExpressionError: it is none.
+        ExpressionError: it is not an expression.
     """
     _validate_tokens(text)
     # One character for one byte: Python counts columns in bytes. They begin at 0, hence the `(`.
@@ -119,7 +119,7 @@ def _unknown_character(text: str, at: int) -> ExpressionError:
 
 
 def _validate_tokens(text: str) -> None:
-    """Check words and numbers, and that nothing is missing between two tokens."""
+    """Check words and numbers, and that no operator or value is missing between tokens."""
     pending: list[str] = []
     previous, after_value = "", False
     for token in _tokens(text):
@@ -144,13 +144,13 @@ def _validate_tokens(text: str) -> None:
 
 
 def _expected(token: re.Match[str], previous: str, after_value: bool, closing: str) -> str:
-    """What must stand where this token stands; nothing when the token may stand there.
+    """Return what is expected instead of this token; empty if the token is allowed.
 
     Args:
-        token: the next one.
-        previous: the one before it, empty at the beginning.
-        after_value: whether a value ends there.
-        closing: what ends the innermost bracket or condition, empty outside of all.
+        token: the next token.
+        previous: text of the token before it; empty at the beginning.
+        after_value: True if a value ends before it.
+        closing: end of the innermost bracket or condition; empty outside of all.
     """
     word, is_value = token.group(), token["operator"] is None
     if not after_value:
@@ -171,7 +171,7 @@ def _too_deep(column: int) -> ExpressionError:
 
 
 class _Converter:
-    """Turns Python's syntax tree into nodes and refuses what it does not know."""
+    """Converts Python's syntax tree into nodes; raises an error for unsupported syntax."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -184,6 +184,7 @@ class _Converter:
                 return Number(int(value), column, boolean=True)
             case ast.Constant(value=int(value)) if value <= INT64_MAX:
                 return Number(value, column)
+            # The smallest integer is written as the negation of a number that does not fit.
             case ast.UnaryOp(ast.USub(), ast.Constant(value=int(value))) if value == INT64_MAX + 1:
                 return Number(-value, column)
             case ast.Constant(value=int()):
@@ -235,13 +236,13 @@ class _Converter:
         return node
 
     def _operator_after(self, left: ast.expr) -> tuple[Any, int]:
-        """The operator behind a value and its parentheses, and its column."""
+        """The operator after a value and its closing parentheses, and its column."""
         rest = self._source[left.end_col_offset :].lstrip(" \t\r\n)")
         token = _TOKEN.match(rest)
         return token and token.group(), len(self._source) - len(rest)
 
     def _compare(self, tree: ast.Compare) -> Node:
-        """`a < b < c` is `a < b and b < c`, as in Python."""
+        """Convert a comparison; `a < b < c` is `a < b and b < c`, as in Python."""
         match tree:
             case ast.Compare(
                 ast.Call(ast.Name("dtype"), [tensor]),
@@ -254,7 +255,7 @@ class _Converter:
         left = self.node(tree.left)
         if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
             return match
-        whole: Node | None = None
+        chained: Node | None = None
         for before, after in pairwise((tree.left, *tree.comparators)):
             symbol, column = self._operator_after(before)
             if symbol == "is":
@@ -263,12 +264,12 @@ class _Converter:
                 )
             right = self.node(after)
             link = Compare(symbol, left, right, column)
-            whole = link if whole is None else Logic("and", whole, link, column)
+            chained = link if chained is None else Logic("and", chained, link, column)
             left = right
-        return whole or left
+        return chained or left
 
     def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
-        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
+        """Convert `name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(left, Name) or _is_item(left)):
                 return None

@@ -14,7 +14,7 @@ BASES = (
 
 @dataclass(frozen=True)
 class SymbolicDefault:
-    """A default that is written as a word: `contiguous_format`, `bfloat16`, `Mean`."""
+    """A default that is a word, such as `contiguous_format`, `bfloat16`, `Mean`."""
 
     name: str
 
@@ -29,13 +29,13 @@ DefaultValue: TypeAlias = (
 
 @dataclass(frozen=True)
 class Alias:
-    """What `(a!)` behind a type says: which memory it shares, and whether it is written to."""
+    """The annotation `(a!)` of a type: the memory that it shares, and if it is written to."""
 
     before: tuple[str, ...] = ()
     """Alias sets on entry, sorted; empty for the short form `Tensor!`."""
     write: bool = False
     after: tuple[str, ...] | None = None
-    """Alias sets on return when they differ: `(a -> *)`."""
+    """Alias sets on return if they differ: `(a -> *)`."""
 
     def __str__(self) -> str:
         if not self.before:
@@ -53,26 +53,26 @@ class Type:
     """One of `BASES`."""
     alias: Alias | None = None
     suffixes: tuple[str, ...] = ()
-    """`?`, `[]` or `[2]`, from the inside out."""
+    """`?`, `[]` or `[2]`, the innermost first."""
 
     @property
     def is_tensor(self) -> bool:
-        """One tensor, which may be optional."""
+        """True for a single tensor, which may be optional."""
         return self.name == "Tensor" and not self.is_list
 
     @property
     def is_list(self) -> bool:
-        """True for `int[]` and the like, also when it is optional."""
+        """True for `int[]` and the like, also if optional."""
         return any(suffix.startswith("[") for suffix in self.suffixes)
 
     @property
     def is_tensor_list(self) -> bool:
-        """A list of tensors; one with a size has that many."""
+        """True for a list of tensors."""
         return self.name == "Tensor" and self.is_list
 
     @property
     def items(self) -> tuple[Type, ...]:
-        """What a list with a size holds; nothing for others."""
+        """Types of the items of a list with a size; empty for other types."""
         at = next((i for i, suffix in enumerate(self.suffixes) if suffix.startswith("[")), None)
         if at is None or not (size := self.suffixes[at][1:-1]):
             return ()
@@ -80,12 +80,12 @@ class Type:
 
     @property
     def is_optional(self) -> bool:
-        """True when None may be given."""
+        """True if None is allowed."""
         return self.suffixes[-1:] == ("?",)
 
     @property
     def is_mutated(self) -> bool:
-        """True when the op writes to it."""
+        """True if the op writes to it."""
         return self.alias is not None and self.alias.write
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Default:
-    """The value of an argument that is not given."""
+    """Value of an argument that a call does not pass."""
 
     value: DefaultValue
 
@@ -132,14 +132,14 @@ class Schema:
     """A function's name, arguments and results."""
 
     name: str
-    """With its namespace when one is written: `aten::add`."""
+    """The name, with its namespace if it has one: `aten::add`."""
     arguments: tuple[SchemaArgument, ...]
     returns: tuple[Return, ...] = ()
     overload: str = ""
 
     @property
     def tensors(self) -> tuple[SchemaArgument, ...]:
-        """The tensor arguments; each of a list of them as `xs[0]`, `xs[1]`."""
+        """Tensor arguments; the items of a list are separate, as `xs[0]`, `xs[1]`."""
         tensors: list[SchemaArgument] = []
         for argument in self.arguments:
             if argument.type.is_tensor:
@@ -153,11 +153,11 @@ class Schema:
 
     @property
     def items(self) -> tuple[SchemaArgument, ...]:
-        """The tensors of lists."""
+        """The tensors that are items of lists."""
         return tuple(tensor for tensor in self.tensors if tensor not in self.arguments)
 
     def argument(self, name: str) -> SchemaArgument | None:
-        """The argument of that name, or the tensor of a list: `xs[0]`."""
+        """The argument of that name, or the item of a list: `xs[0]`."""
         every = (*self.arguments, *self.tensors)
         return next((argument for argument in every if argument.name == name), None)
 

@@ -31,7 +31,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 
 
 class SchemaError(ValueError):
-    """A text that is not a schema; says where, and what to write instead."""
+    """A text that is not a schema; has a column, and advice."""
 
     def __init__(self, message: str, column: int, hint: str = "") -> None:
         super().__init__(f"{message} (column {column})")
@@ -42,7 +42,7 @@ class SchemaError(ValueError):
 
 
 class SchemaTokens:
-    """A position in the text; each method takes what it names, or raises."""
+    """A position in the text; each method consumes a token, or raises an error."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -55,42 +55,42 @@ class SchemaTokens:
 
     @property
     def column(self) -> int:
-        """Where the next token starts."""
+        """1-based column of the next token."""
         return self.at + 1
 
     @property
     def kind(self) -> str:
-        """`number`, `name`, `string`, `symbol`, or nothing at the end and before what is none."""
+        """`number`, `name`, `string` or `symbol`; empty at the end and before any other text."""
         return str(self._match.lastgroup) if self._match else ""
 
     @property
     def text(self) -> str:
-        """The next token, the next character when it is none, or nothing at the end."""
+        """The next token, an invalid character, or empty at the end."""
         return self._match.group() if self._match else self._text[self.at : self.at + 1]
 
     def take(self, *symbols: str) -> str:
-        """The next symbol when it is one of these, or an empty string."""
+        """Consume the next symbol if it is one of these; else return an empty string."""
         if self.kind != "symbol" or self.text not in symbols:
             return ""
         return self._advance()
 
     def expect(self, symbol: str, hint: str = "") -> None:
-        """Step over a symbol that has to come."""
+        """Consume a symbol that is required here."""
         if not self.take(symbol):
             raise self.unexpected(f"`{symbol}`", hint)
 
     def name(self, what: str) -> str:
-        """The next name."""
+        """Consume a name; `what` describes it in errors."""
         if self.kind != "name":
             raise self.unexpected(what)
         return self._advance()
 
     def literal(self, kind: str) -> str:
-        """The next number or string as it is written, or an empty string."""
+        """Consume a number or string and return its text; else return an empty string."""
         return self._advance() if self.kind == kind else ""
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise an error unless the text ends here."""
         if self.at < len(self._text):
             raise self.unexpected("the end")
 
@@ -100,7 +100,7 @@ class SchemaTokens:
         return text
 
     def unexpected(self, wanted: str, hint: str = "") -> SchemaError:
-        """The error that something else should stand here."""
+        """Return the error that `wanted` is expected here."""
         actual = f"`{self.text}`" if self.text else "the end"
         return SchemaError(f"expected {wanted}, found {actual}", self.column, hint)
 
@@ -115,15 +115,15 @@ _SYMBOLS = {
         *("half", "float", "double", "int", "long", "short"),
     ),
 }
-"""Words that are values, by type. Torch takes them only here."""
+"""Type -> words that are values of it, which Torch accepts only for that type."""
 _INTEGERS = ("int", "SymInt")
 _INT64_LIMIT = 2**63
 _MOST_DIGITS = 40
-"""With zeros in front; Python refuses numbers of more than 4300."""
+"""Maximum of digits, with leading zeros; Python refuses to convert more than 4300."""
 
 
 def read_default(tokens: SchemaTokens, type_: Type) -> Default:
-    """The value behind `=`.
+    """Parse the value after `=`.
 
     Raises:
         SchemaError: it is not a value of that type.
@@ -171,13 +171,13 @@ def _default_value(tokens: SchemaTokens, type_: Type) -> DefaultValue:
 
 
 def _default_number(text: str, type_: Type, column: int) -> int | float:
-    whole = text.lstrip("-").isdecimal()
-    if type_.name == "float" or (type_.name == "Scalar" and not whole):
+    is_integer = text.lstrip("-").isdecimal()
+    if type_.name == "float" or (type_.name == "Scalar" and not is_integer):
         number = float(text)
         if not math.isfinite(number):
             raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)
         return number
-    if not whole:
+    if not is_integer:
         raise SchemaError(f"`{_shown(text)}` is not an integer", column)
     if len(text) > _MOST_DIGITS or not -_INT64_LIMIT <= int(text) < _INT64_LIMIT:
         raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)
@@ -189,7 +189,7 @@ def _shown(text: str) -> str:
 
 
 _MAX_LIST_DIGITS = 3
-"""Of the size of a list: a default is written out that often."""
+"""Maximum of digits in the size of a list: a single default is repeated that often."""
 _LIKELY = {
     "double": "float",
     "int64_t": "int",
@@ -202,15 +202,15 @@ _LIKELY = {
     "size_t": "int",
     "device": "Device",
 }
-"""What is written for a type, and what it is called in schemas."""
+"""Frequent mistakes in types -> the type in schemas."""
 _SIGNATURE = "e.g. `add(Tensor x, Tensor y) -> Tensor`"
 
 
 def parse_schema(text: str) -> Schema:
-    """Read a schema.
+    """Parse a schema.
 
     Raises:
-        SchemaError: Torch would refuse it, or it has types that no op of a kernel can take.
+        SchemaError: Torch would reject it, or it has types that no op of a kernel can take.
     """
     tokens = SchemaTokens(text)
     name, overload = _name(tokens)

@@ -1,4 +1,4 @@
-"""CuTe DSL: its releases, what they compile for, and the request to the worker for one unit."""
+"""CuTe DSL: its releases, its targets, and the request to the worker for one unit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from kbuild.ops.declared_types import DeclaredType
 
 DIVISOR = 16
-"""What aligned units assume: addresses in bytes, sizes and strides in elements."""
+"""Divisor that aligned units assume for addresses in bytes, and for sizes and strides in
+elements."""
 
 
 def _argument(
@@ -79,13 +80,13 @@ def _tensor(
 
 
 def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
-    """A number, or what is known of it; equal names are equal sizes."""
+    """A constant, or an object with name, bits and divisor; equal names are equal sizes."""
     fixed = int(dim) if dim.isdecimal() else _fixed(dim, unit, bound)
     if fixed is not None:
         return fixed
-    assumed = {part, dim} & set(unit.ones)
-    if assumed:
-        return {"one": min(assumed)}
+    ones = {part, dim} & set(unit.ones)
+    if ones:
+        return {"one": min(ones)}
     divisor = DIVISOR if {part, dim} & set(unit.divisible) else 1
     bits = 64 if {part, dim} & set(unit.int64) else 32
     return {"size": dim, "bits": bits, "divisor": divisor}
@@ -101,9 +102,9 @@ def _strides(name: str, facts: TensorFacts, unit: KernelUnit, bound: BoundLaunch
 
 
 def _fixed(text: str, unit: KernelUnit, bound: BoundLaunch) -> int | None:
-    """The value of a size or a stride in every call of the unit, as its constants say it.
+    """Value of a size or a stride that the unit's constants fix for all of its calls.
 
-    Without one, and where no tensor could have it, the code is for any value.
+    None if they do not fix it, or to a value that no tensor can have: the code is for any value.
     """
     constants = dict(unit.constants)
     parts = {
@@ -119,26 +120,26 @@ def _fixed(text: str, unit: KernelUnit, bound: BoundLaunch) -> int | None:
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 OLDEST = Version.parse("4.5")
-"""Releases before it start the driver when they compile."""
+"""Oldest supported release; older ones start the driver when they compile."""
 _FILE = Path(__file__).with_name("releases.toml")
 _FORM = r"\d+\.\d+\.\d+"
 
 
 def version_of(pins: Sequence[str]) -> str | None:
-    """The exact release that is pinned."""
+    """The exact release that is pinned; None without one."""
     return pinned_version(DISTRIBUTION, pins, _FORM)
 
 
 def facts_of(pins: Sequence[str]) -> Mapping[str, Any]:
-    """What holds for the release that is pinned, as `releases.toml` says it."""
+    """Facts in `releases.toml` about the pinned release."""
     return release_facts(_FILE, version_of(pins) or "")
 
 
 _FIRST_RUNTIME = Version.parse("12.8")
-"""The CUDA runtime that has `cudaLibraryLoadData`; that of 12.6 lacks it."""
+"""First CUDA runtime with `cudaLibraryLoadData`."""
 _ARCH = "CUTE_DSL_ARCH"
-"""Read once, when the DSL is imported; a process that compiles for another arch makes broken
-objects."""
+"""Variable with the arch. The DSL reads it once, at import; a process that then compiles for
+another arch makes broken objects."""
 
 
 @LANGUAGES.add
@@ -218,11 +219,11 @@ class Cute(Language):
         return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
 
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.judge`."""
+        """See `Language.validate_image`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
 
     def declared_types(self, tree: ast.Module, function: ast.FunctionDef) -> Iterator[DeclaredType]:
-        """See `Dialect.declared_types`: the numbers; `cute.Tensor` has no dtype."""
+        """See `Dialect.declared_types`: numbers only, since `cute.Tensor` has no dtype."""
         from kbuild.ops.declared_types import DeclaredType, dtype_of, module_values
 
         values = module_values(tree)

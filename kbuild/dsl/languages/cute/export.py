@@ -49,10 +49,10 @@ _WORDS = {"true": True, "false": False}
 
 
 def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The request to the worker: arguments in order, and constants.
+    """Parse `--arg` options into arguments, in order, and constants for the worker's request.
 
     Raises:
-        UsageError: one is not written as it must be.
+        UsageError: an argument has the wrong form.
     """
     arguments: list[dict[str, Any]] = []
     constants: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str
 
 
 def _argument(name: str, value: str) -> dict[str, Any] | None:
-    """None when it is a constant."""
+    """Parse an argument; None for a constant."""
     if value.startswith("(") and value.endswith(")"):
         parts = [part.strip() for part in value[1:-1].split(",") if part.strip()]
         items = [_argument(f"{name}.{at}", part) for at, part in enumerate(parts)]
@@ -132,7 +132,7 @@ def _constant(text: str, value: str) -> Any:
 
 
 def describe_arguments(arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a header does not say: dtypes, ranks, static extents, which sizes a call hands over."""
+    """JSON objects of the arguments that a call passes: dtypes, ranks, sizes, alignment."""
     descriptions = []
     for argument in arguments:
         if argument["kind"] == "tuple":
@@ -146,35 +146,35 @@ def describe_arguments(arguments: Sequence[Mapping[str, Any]]) -> list[dict[str,
 
 
 _CUDA = re.compile(r"cuda:(\d{2,3})(?::32)?")
-"""As Triton's tools write targets."""
+"""Target in the form of Triton's tools."""
 _FORMAT = 1
 _DIGEST_DIGITS = 8
-"""Hexadecimal digits that make a prefix unique."""
+"""Hexadecimal digits of the digest in a default prefix."""
 
 
 @dataclass(frozen=True)
 class CuteExport:
-    """What a command line asks for."""
+    """Options of `kbuild aot cute`."""
 
     name: str
-    """The function."""
+    """Name of the function."""
     sources: tuple[str, ...]
-    """File names in one folder, the one with the function first."""
+    """File names in one folder; the file with the function is first."""
     arguments: tuple[str, ...]
-    """As `kbuild.dsl.languages.cute.export` reads them."""
+    """Texts that `read_arguments` parses."""
     targets: tuple[ImageTarget, ...]
     toolchain: tuple[str, ...]
     flavour: Flavour
     out_name: str
     prefix: str | None = None
-    """What the functions' names begin with; made unique from `out_name` when None."""
+    """Prefix of the C functions' names; derived from `out_name`, target and request when None."""
     language: str = "cute"
 
     def requests(self) -> dict[KernelUnit, dict[str, Any]]:
-        """A unit for each target, with the request to the worker.
+        """Return a unit for each target, with the request to the worker.
 
         Raises:
-            UsageError: an argument or the prefix is not written as it must be.
+            UsageError: an argument or the prefix has the wrong form.
         """
         if self.prefix is not None and not (self.prefix.isidentifier() and self.prefix.isascii()):
             raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
@@ -201,10 +201,10 @@ class CuteExport:
 
 
 def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[ImageTarget, ...]:
-    """The targets, in the order given; `cuda:90` is `sm_90a` where code is made for that.
+    """Parse targets, in order; `cuda:90` becomes `sm_90a` if the compiler supports that.
 
     Raises:
-        UsageError: one is not a target, or the compiler does not make code for it.
+        UsageError: a text is not a target, or the compiler does not support it.
     """
     reason = Cute().unsupported_reason(toolchain)
     if reason:
@@ -230,24 +230,24 @@ def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
 
 
 class _RequestedCute(RequestedUnits, Cute):
-    """CuTe DSL, asked for units by a command line."""
+    """CuTe DSL with units from a command line."""
 
 
 def export_cute(
     order: CuteExport, root: Path, stem: str, services: Services
 ) -> tuple[FileSet, Path]:
-    """Header, object and facts of every target; and the static runtime that they are linked with.
+    """Compile every target; return the files and the static runtime to link them with.
 
     Args:
-        order: what to compile.
-        root: the folder of the sources.
+        order: the options.
+        root: folder of the sources.
         stem: path of the files without arch and suffix.
-        services: how the world is reached.
+        services: access to processes, network and user.
 
     Raises:
-        UsageError: an argument or the function is not there.
+        UsageError: an argument is wrong, or the function does not exist.
         BuildError: it cannot be imported or compiled.
-        ToolchainError: the toolchain cannot be had.
+        ToolchainError: the toolchain cannot be installed.
     """
     requests = order.requests()
     language = _RequestedCute(requests)
@@ -310,9 +310,11 @@ class CuteExporter(Exporter):
 
 
 def export_files(exports: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:
-    """`<stem>.<arch>.h`, `.o` and `.json` for each object; they come with what was asked for."""
+    """`<stem>.<arch>.h`, `.o` and `.json` of each image; `exports` has the requests too."""
     files: dict[str, str | bytes] = {}
     for unit_image, request in exports:
+        # The worker sends header and object as one: the header's length in the first line, then
+        # both.
         length, _, rest = unit_image.code.partition(b"\n")
         header, code = rest[: int(length)], rest[int(length) :]
         path = f"{stem}.{unit_image.image.arch}"

@@ -17,14 +17,14 @@ from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.system.version import Version
 
 OLDEST = Version.parse("0.26")
-"""The first release whose code generator is asked as the worker asks it."""
+"""Oldest release with the code generator's interface that the worker uses."""
 _COMPANIONS = ("sympy==1.14.0", "mpmath==1.3.0")
-"""What its generator imports besides Triton, unless `toolchain` pins another release of it."""
+"""Distributions that its generator imports besides Triton, unless `toolchain` pins them."""
 
 
 @LANGUAGES.add
 class NineToothed(Triton):
-    """Kernels with `premake` and `configs`, as `ninetoothed.build` takes them."""
+    """Kernels with `premake` and `configs`, the arguments of `ninetoothed.build`."""
 
     name = "ninetoothed"
     decorator = ""

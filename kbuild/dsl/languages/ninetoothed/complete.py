@@ -39,13 +39,13 @@ _NUMBERS: dict[str | None, str] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), "int"),
     "bool": "bool",
 }
-"""Dtypes of a number -> what the op's argument has to be; all others are not passed on."""
+"""Dtype of a number -> kind of the op's argument; other dtypes cannot be passed."""
 
 
 def bind_parameters(
     op: OpSpec, launch: Launch, facts: NineToothedKernel, place: IssueCollector
 ) -> dict[str, ArgumentSource] | None:
-    """Parameter of the application -> where its value comes from; None after an error."""
+    """Return the source of each parameter of `application`; None after an error."""
     errors = place.errors
     written = dict(launch.args)
     wanted = [name for name, tensor in facts.tensors.items() if not tensor.constant]
@@ -93,7 +93,7 @@ def _judge_shapes(
     sources: Mapping[str, ArgumentSource],
     place: IssueCollector,
 ) -> None:
-    """The section's shapes against the kernel's own, in place of the op."""
+    """Report tensors whose rank in the section's `shapes` is not that of the kernel."""
     shapes = IssueCollector(op.path, place.issues).at("shapes")
     for name, source in sources.items():
         rule = op.shape(source.name) if source.kind == "tensor" else None
@@ -133,7 +133,7 @@ _WORD = re.compile(
 
 
 def wide_constant(facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]) -> Constant:
-    """Whether any element is further from its tensor's first than 32 bits can say."""
+    """Constant that is true if an offset from a tensor's first element needs more than 32 bits."""
     reasons = [
         parse_condition(text)
         for name, tensor in facts.tensors.items()
@@ -148,9 +148,10 @@ def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
     steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
     yield f"{' + '.join(steps)} >= {INT32_LIMIT}"
     if any(None in shape or math.prod(filter(None, shape)) >= INT32_LIMIT for shape in shapes):
-        # An expanded tensor has more elements than memory; flattened, they are counted.
+        # An expanded tensor may have more elements than memory; flattened, their number matters.
         yield f"numel({tensor}) >= {INT32_LIMIT}"
-    if len(axes) > 1:  # an empty one may have more of everything else than 32 bits say
+    if len(axes) > 1:
+        # A tensor without elements may still have a size that exceeds 32 bits.
         for axis in axes:
             if any(shape[axis] is None for shape in shapes):
                 yield f"size({tensor}, {axis}) >= {INT32_LIMIT}"
@@ -163,10 +164,10 @@ def fixed_sizes(
     sources: Mapping[str, ArgumentSource],
     place: IssueCollector,
 ) -> tuple[Constant, ...] | None:
-    """The sizes that the code is made for, and the values of each; None after an error.
+    """Return the sizes that the code is compiled for, with their values; None after an error.
 
-    They are a number in `shapes`, the `choices` of a constant of the section, or those that the
-    dimension has in the cases that the op is tuned for.
+    Values are a number in `shapes`, the `choices` of a constant of the section, or the dimension's
+    in the op's tuning cases.
     """
     errors, constants, used = place.errors, list[Constant](), set[str]()
     for part in facts.parts:
@@ -182,7 +183,7 @@ def fixed_sizes(
         elif values := tuple(dict.fromkeys(_values(op, own_constants, exact, wanted))):
             constants.append(Constant(part.name, expression=wanted, choices=values))
         else:
-            # Only a constant that is the dimension may have its name.
+            # A constant may have the name of a dimension only if it is that dimension.
             name = size if size.isidentifier() else f"size_{part.axis}"
             name += "_power" * (part.kind == "power")
             message = f"`{facts.name}` is compiled for certain values of `{wanted}`"
@@ -197,7 +198,7 @@ def fixed_sizes(
 
 
 def _size(op: OpSpec, tensor: str, axis: int) -> str:
-    """How the section calls a dimension, or how it is asked for."""
+    """Name of a dimension in the section; a query if it has none."""
     rule = op.shape(tensor)
     dim = rule.dims[axis] if rule is not None and rule.dims else None
     return str(dim) if dim is not None else f"size({tensor}, {axis})"
@@ -206,7 +207,7 @@ def _size(op: OpSpec, tensor: str, axis: int) -> str:
 def _values(
     op: OpSpec, own_constants: Sequence[Constant], exact: Expression, wanted: Expression
 ) -> Iterator[int]:
-    """The values of `wanted` that the section says, or that follow from those of the size."""
+    """Yield the values of `wanted`: the section's, or powers that follow from a size's values."""
     for constant in sorted(own_constants, key=lambda constant: constant.expression != wanted):
         sizes = [int(choice) for choice in constant.choices]
         yield from sizes if constant.expression == wanted else _powers(sizes)
@@ -223,7 +224,7 @@ def _powers(sizes: Sequence[int]) -> Iterator[int]:
 def grid_expression(
     facts: NineToothedKernel, sources: Mapping[str, ArgumentSource], place: IssueCollector
 ) -> Expression | None:
-    """The number of blocks: of each config, chosen by its constants where it differs."""
+    """Number of blocks; where configs differ, their constants select it."""
     texts: dict[str, list[str]] = {}
     for config in facts.configs:
         text = _WORD.sub(lambda match: _asked(match, sources), config.grid)
@@ -256,16 +257,16 @@ def _asked(match: re.Match[str], sources: Mapping[str, ArgumentSource]) -> str:
 
 
 _LONG = ("int64", "uint32")
-"""Dtypes of numbers that 32 bits do not hold."""
+"""Dtypes of numbers that may need more than 32 bits."""
 
 
 def complete_op(
     op: OpSpec, kernels: Mapping[str, NineToothedKernel], place: IssueCollector
 ) -> OpSpec | None:
-    """The op as a Triton kernel would have to describe it; None after an error.
+    """Return the op with the facts that a section of a Triton kernel states; None after an error.
 
-    Grid, arguments, constants, candidates and assumptions follow from the kernel. What the section
-    says of dtypes, shapes and writing is judged against it.
+    Grid, arguments, constants, candidates and assumptions follow from the kernel. The section's
+    dtypes, shapes and mutated tensors are compared with it.
     """
     errors = place.errors
     results = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
@@ -282,7 +283,7 @@ def complete_op(
 
 @dataclass(frozen=True)
 class _CompletedLaunch:
-    """A launch, what every call of the op must meet for it, and sizes to tune it with."""
+    """A launch, the conditions that it adds to the op, and sizes to tune it with."""
 
     launch: Launch
     require: tuple[Expression, ...]
@@ -300,7 +301,7 @@ def _complete_launch(
     _judge_names(op, facts, where)
     configs = candidates_from_configs(op, facts, sources, IssueCollector(op.path, place.issues))
     own = configs.candidates
-    if launch.when is not None:  # calls without this launch need nothing of it
+    if launch.when is not None:  # the conditions must not reject calls without this launch
         own = tuple(map(configs.with_requirements, own))
     tuned = with_candidates(op, launch, own, where)
     grid = grid_expression(facts, sources, where)
@@ -328,7 +329,7 @@ def _kernel(
 def _with_kernel_arguments(
     launch: Launch, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
 ) -> Launch:
-    """The launch with everything that does not depend on the section."""
+    """Return the launch with everything that follows from the kernel alone."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [
         part.name
@@ -351,7 +352,7 @@ def _with_kernel_arguments(
 
 
 def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) -> None:
-    """A name means one thing in expressions."""
+    """Report constants of the kernel that have the name of something in the op."""
     taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
     taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
     kinds = ("constant", "fixed", "power")
@@ -378,7 +379,7 @@ def _args(
 def _ranks(
     op: OpSpec, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
 ) -> Iterator[Expression]:
-    """`dim(x) == 2` for the arguments whose dimensions the section does not name."""
+    """Yield `dim(x) == 2` for arguments without a rule in the section's `shapes`."""
     for name, source in sources.items():
         if source.kind == "tensor" and op.shape(source.name) is None:
             yield parse_condition(f"dim({source.name}) == {facts.tensors[name].rank}")

@@ -1,4 +1,4 @@
-"""The kernel that the worker describes, its `configs` as candidates and as sizes to tune for."""
+"""The kernel as the worker describes it, and its `configs` as candidates and sizes to tune."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kbuild.project.config.issue import listed
 
 @dataclass(frozen=True)
 class GeneratedParameter:
-    """A parameter of the Triton function that was made of the kernel."""
+    """A parameter of the Triton function that was generated from the kernel."""
 
     name: str
-    """`input_ptr`, `input_size_0`, `alpha`; a constant's own name."""
+    """Such as `input_ptr`, `input_size_0`, `alpha`; for a constant, its name."""
     kind: Literal["pointer", "size", "stride", "scalar", "fixed", "power", "constant"]
-    """`fixed` is a size that the code is made for, `power` its next power of two."""
+    """`fixed` is a size that the code is compiled for, `power` its next power of two."""
     tensor: str
-    """The application's parameter that it belongs to."""
+    """The parameter of `application` that it belongs to."""
     axis: int
 
 
@@ -39,11 +39,11 @@ class KernelTensor:
     """A `ninetoothed.Tensor` of the kernel."""
 
     rank: int
-    """0 for a number."""
+    """Number of dimensions; 0 for a number."""
     constant: bool
-    """A number that `premake` fixes."""
+    """True for a number that `premake` fixes."""
     bounds: tuple[int | None, ...]
-    """`upper_bound` of each dimension, for tuning."""
+    """`upper_bound` of each dimension, or None; for tuning."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class KernelConfig:
     """One entry of `configs`."""
 
     constants: Pairs
-    """What `premake` is given, as far as configs differ in it or tuning chooses it."""
+    """Arguments of `premake` that differ between configs or that tuning chooses."""
     options: Pairs
     grid: str
-    """How many blocks, over `size(<parameter>, <axis>)`."""
+    """Number of blocks, as an expression over `size(<parameter>, <axis>)`."""
     shapes: Mapping[str, tuple[int | None, ...]]
-    """Sizes that are written into the kernel; None for those that are asked of the call."""
+    """Sizes that are constants of the kernel's code; None for those that each call passes."""
     dtypes: Mapping[str, str | None]
-    """Torch's names; None where the kernel takes any."""
+    """Torch dtypes by parameter; None where the kernel takes any."""
     by_dtype: bool = False
-    """Whether the kernel's text depends on them."""
+    """True if the kernel's code depends on the dtypes."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class NineToothedKernel:
     name: str
     parts: tuple[GeneratedParameter, ...]
     wide: str
-    """The constant that says whether sizes and strides need 64 bits."""
+    """Name of the constant that is true if sizes and strides need 64 bits."""
     tensors: Mapping[str, KernelTensor]
-    """By the application's parameters, in order."""
+    """Tensors by parameter of `application`, in order."""
     written: tuple[str, ...]
-    """Those that the kernel stores to."""
+    """Parameters that the kernel stores to."""
     configs: tuple[KernelConfig, ...]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NineToothedKernel:
-        """Read what the worker wrote."""
+        """Parse the worker's description."""
         return cls(
             data["name"],
             tuple(GeneratedParameter(**part) for part in data["parameters"]),
@@ -102,8 +102,8 @@ def _config(data: Mapping[str, Any]) -> KernelConfig:
 
 WARPS = 8
 STAGES = 3
-"""What a config has that does not say it: NineToothed's own number of warps, and stages that fit
-the shared memory of every GPU (its own number depends on the GPU of the machine that builds)."""
+"""Warps and stages of a config that does not set them. The warps are NineToothed's own number. Its
+stages depend on the GPU of the machine that builds; these fit the shared memory of every GPU."""
 _DEFAULTS: Pairs = (("num_warps", WARPS), ("num_stages", STAGES))
 
 Dtypes = Mapping[str, str]
@@ -111,14 +111,14 @@ Dtypes = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ConfigCandidates:
-    """What a kernel's configs come to."""
+    """The candidates that a kernel's configs become."""
 
     candidates: tuple[Candidate, ...]
     require: tuple[Expression, ...]
-    """What every one of them needs of the sizes."""
+    """Conditions on sizes that are common to all candidates."""
 
     def with_requirements(self, candidate: Candidate) -> Candidate:
-        """The candidate with these conditions among its own."""
+        """Return the candidate with the common conditions added to its own."""
         when = candidate.when
         for condition in reversed(self.require):
             when = condition.and_also(when)
@@ -131,9 +131,9 @@ def candidates_from_configs(
     sources: Mapping[str, ArgumentSource],
     place: IssueCollector,
 ) -> ConfigCandidates:
-    """The candidates in the author's order, those for certain sizes before those for all.
+    """Return the candidates in the author's order, those for certain sizes first.
 
-    The op's dtypes and shapes decide what a config is for; errors are at `place`, the op.
+    The op's dtypes and shapes decide when a candidate applies; errors are added to `place`.
     """
     called = _BoundTensors(op, sources)
     _judge_dtypes(op, facts, called, place)
@@ -144,29 +144,30 @@ def candidates_from_configs(
     common = [text for text in sizes[0] if all(text in config_texts for config_texts in sizes)]
     candidates = []
     for group, texts in zip(groups.values(), sizes, strict=True):
-        own = [text for text in texts if text not in common]
-        asked = (*own, *_dtype_conditions(op, facts, group, called, place))
+        own_sizes = [text for text in texts if text not in common]
+        asked = (*own_sizes, *_dtype_conditions(op, facts, group, called, place))
         when = parse_condition(" and ".join(asked)) if asked else None
-        candidates.append((len(own), Candidate(group[0].constants, _options(group[0]), when)))
+        candidates.append((len(own_sizes), Candidate(group[0].constants, _options(group[0]), when)))
+    # The sort is stable: the author's order decides among equally many conditions on sizes.
     candidates.sort(key=lambda pair: -pair[0])
     require = tuple(map(parse_condition, common))
     return ConfigCandidates(tuple(candidate for _, candidate in candidates), require)
 
 
 class _BoundTensors:
-    """The application's tensors by the op's names."""
+    """The tensors of `application` and their names in the op."""
 
     def __init__(self, op: OpSpec, sources: Mapping[str, ArgumentSource]) -> None:
         self.op = op
         self.tensors = {n: source.name for n, source in sources.items() if source.kind == "tensor"}
 
     def fits(self, config: KernelConfig, dtypes: Dtypes) -> bool:
-        """Whether a config is for a call with these dtypes."""
-        own = ((tensor, config.dtypes[name]) for name, tensor in self.tensors.items())
-        return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in own)
+        """True if a config is for calls with these dtypes."""
+        wanted_dtypes = ((tensor, config.dtypes[name]) for name, tensor in self.tensors.items())
+        return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in wanted_dtypes)
 
     def describe(self, dtypes: Mapping[str, str | None]) -> str:
-        """The dtypes for a message: one when all are the same."""
+        """Text with the dtypes for a message: a single one if all are the same."""
         if len(set(dtypes.values())) == 1:
             return f"`{next(iter(dtypes.values()))}`"
         return ", ".join(f"`{dtype}` for `{tensor}`" for tensor, dtype in dtypes.items())
@@ -175,12 +176,12 @@ class _BoundTensors:
 def _judge_dtypes(
     op: OpSpec, facts: NineToothedKernel, called: _BoundTensors, place: IssueCollector
 ) -> None:
-    """The section's dtypes against those of the configs: neither may have more."""
+    """Report dtypes that only the section has, and dtypes that only the configs have."""
     sets = op.dtype_sets()
     where = place.at("dtypes")
     own = set(called.tensors.values())
     if not any(called.fits(config, dtypes) for config in facts.configs for dtypes in sets):
-        # One mistake, and not one for each side.
+        # A single error instead of one for each side.
         first = facts.configs[0]
         kernel = called.describe({t: first.dtypes[name] for name, t in called.tensors.items()})
         section = called.describe({tensor: d for tensor, d in sets[0].items() if tensor in own})
@@ -213,7 +214,7 @@ def _options(config: KernelConfig) -> Pairs:
 def _sizes(
     op: OpSpec, config: KernelConfig, called: _BoundTensors, place: IssueCollector
 ) -> Iterator[str]:
-    """`M == 512` for each size that is written into the kernel."""
+    """Yield a condition `M == 512` for each size that is a constant of the kernel's code."""
     for name, tensor in called.tensors.items():
         rule = op.shape(tensor)
         for axis, size in enumerate(config.shapes[name]):
@@ -240,10 +241,10 @@ def _dtype_conditions(
     called: _BoundTensors,
     place: IssueCollector,
 ) -> Iterator[str]:
-    """What tells the dtypes of a candidate from those that it is not made for: element sizes.
+    """Yield conditions on element sizes that exclude dtypes which a candidate is not for.
 
-    A kernel whose text does not depend on dtypes is right for all of the same size. One whose text
-    does must have a config for each.
+    Code that does not depend on dtypes is right for all dtypes of the same size. Code that does
+    must have a config for each of them.
     """
     sets = op.dtype_sets()
     own = [dtypes for dtypes in sets if any(called.fits(config, dtypes) for config in group)]
@@ -269,7 +270,7 @@ def tuning_proposals(
     sources: Mapping[str, ArgumentSource],
     fixed: Sequence[Constant],
 ) -> tuple[TuneProposal, ...]:
-    """What the kernel says of the op's dimensions; `fixed` are sizes that the code is made for."""
+    """Return the sizes and bounds to tune with; `fixed` are sizes that the code is compiled for."""
     named = list(_named(op, facts, sources))
     bounds = _bounds(facts, named)
     proposals = (
@@ -284,7 +285,7 @@ def tuning_proposals(
 def _named(
     op: OpSpec, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
 ) -> Iterator[tuple[str, int, str]]:
-    """Parameter of the application, axis, and what the op calls that dimension."""
+    """Yield a parameter of `application`, an axis, and the op's name of that dimension."""
     names = {size.name for size in op.sizes}
     for parameter, source in sources.items():
         rule = op.shape(source.name) if source.kind == "tensor" else None
@@ -295,7 +296,7 @@ def _named(
 
 
 def _bounds(facts: NineToothedKernel, named: list[tuple[str, int, str]]) -> dict[str, int]:
-    """The least `upper_bound` of each dimension."""
+    """The smallest `upper_bound` of each dimension."""
     bounds: dict[str, int] = {}
     for parameter, axis, name in named:
         bound = facts.tensors[parameter].bounds[axis]
@@ -310,7 +311,7 @@ def _config_sizes(config: KernelConfig, named: list[tuple[str, int, str]]) -> di
 
 
 def _chosen(op: OpSpec, fixed: Sequence[Constant]) -> Iterator[dict[str, int]]:
-    """Every combination of sizes that there are images for; a power of two is such a size."""
+    """Yield every combination of sizes that have images; powers of two count as sizes."""
     values: dict[str, list[int]] = {}
     for constant in fixed:
         for size in op.sizes:

@@ -1,4 +1,4 @@
-"""TileLang: what its releases compile for, sizes that are constants, requests for the worker."""
+"""TileLang: its targets, sizes that become constants, and requests for the worker."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def _release(pins: Sequence[str]) -> Mapping[str, Any]:
 
 
 def with_sizes(op: OpSpec, functions: Mapping[str, KernelFunction]) -> OpSpec:
-    """The op with values for each `T.const` that the section does not speak of.
+    """Return the op with values for each `T.const` that the section does not mention.
 
-    They are those that the dimension has in the cases that the op is tuned for. Where it has none,
-    ordinary sizes are tuned for, and of the constants those that there are objects for.
+    The values are the dimension's in the op's tuning cases. Without cases, default sizes are
+    tuned, and of the constants only the values that objects exist for.
     """
     launches = tuple(_with_sizes(op, launch, functions) for launch in op.launches)
     proposals = tuple(dict.fromkeys(each for launch in launches for each in _proposals(op, launch)))
@@ -124,7 +124,7 @@ def _missing(op: OpSpec, launch: Launch, function: KernelFunction) -> Iterator[C
 def _called(
     op: OpSpec, launch: Launch, dimensions: Mapping[str, Sequence[str]], constant: str
 ) -> str:
-    """What the op calls the dimension; empty when it has no name for it."""
+    """Name of the dimension in the op; empty if it has none."""
     written = {name: source.name for name, source in launch.args if source.kind == "tensor"}
     sizes = {size.name for size in op.sizes}
     for argument, names in dimensions.items():
@@ -146,7 +146,7 @@ def _values(op: OpSpec, size: str) -> Iterator[int]:
 
 
 def _proposals(op: OpSpec, launch: Launch) -> Iterator[TuneProposal]:
-    """Every combination of the sizes that a launch has objects for."""
+    """Yield every combination of the sizes that a launch has objects for."""
     sizes = {size.name for size in op.sizes}
     fixed = {
         str(constant.expression): [int(value) for value in constant.choices]
@@ -239,7 +239,7 @@ class TileLang(Language):
         return LinkInputs(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
 
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.judge`."""
+        """See `Language.validate_image`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
 
     def expand(
@@ -248,7 +248,7 @@ class TileLang(Language):
         targets: Sequence[ImageTarget],
         candidates: Mapping[int, Sequence[Candidate]] | None = None,
     ) -> tuple[KernelUnit, ...]:
-        """Without the plain units: TileLang takes every address to be divisible by 16."""
+        """Return aligned units only: TileLang assumes that addresses are divisible by 16."""
         return tuple(unit for unit in expand(op, targets, candidates) if unit.aligned)
 
     def complete(

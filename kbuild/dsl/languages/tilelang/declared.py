@@ -1,4 +1,4 @@
-"""The dtypes that a TileLang source writes down for its tensors and numbers.
+"""The dtypes that a TileLang source declares for its tensors and numbers.
 
 Tensors of an eager function are annotated in its body (`x: T.Tensor[[n], T.float32]`), those of a
 `T.prim_func` in its signature. `T.empty` makes the tensors that are returned.
@@ -12,22 +12,24 @@ from collections.abc import Iterator, Mapping
 from kbuild.ops.declared_types import DeclaredType, dtype_of, module_values
 
 _TENSORS = {"Tensor": 1, "Buffer": 1, "StridedTensor": 2}
-"""What annotates tensors -> at which place it has the dtype."""
+"""Name of an annotation of tensors -> index of the dtype in its arguments."""
 _PROGRAM = "prim_func"
 
 
 def read_declared_types(tree: ast.Module, function: ast.FunctionDef) -> tuple[DeclaredType, ...]:
-    """What is said in one way only; names that a parameter of the function decides are unknown."""
+    """Return declarations that are unambiguous and do not depend on a parameter's value."""
     values = module_values(tree) | _assigned(function)
     for name in _parameters(function):
         values[name] = ast.Constant(None)
-    found: dict[str, list[DeclaredType]] = {}
+    declared_by_name: dict[str, list[DeclaredType]] = {}
     programs = (node for node in ast.walk(function) if node is not function)
     inner = [node for node in programs if isinstance(node, ast.FunctionDef) and _is_program(node)]
     for one in (function, *inner):
         for declared in _declared(one, values):
-            found.setdefault(declared.name, []).append(declared)
-    return tuple(known[0] for known in found.values() if len({one.dtype for one in known}) == 1)
+            declared_by_name.setdefault(declared.name, []).append(declared)
+    return tuple(
+        known[0] for known in declared_by_name.values() if len({one.dtype for one in known}) == 1
+    )
 
 
 def _declared(function: ast.FunctionDef, values: Mapping[str, ast.expr]) -> Iterator[DeclaredType]:
@@ -44,7 +46,7 @@ def _declared(function: ast.FunctionDef, values: Mapping[str, ast.expr]) -> Iter
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Everything in a function but what is in another one inside."""
+    """Yield all nodes of a function, except those of functions and classes inside of it."""
     waiting: list[ast.AST] = [*function.body]
     while waiting:
         node = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Triton: from pins and archs to targets, from a unit to what its worker compiles."""
+"""Triton: targets from pins and archs, and the worker's request for a unit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.version import Version
 
 OLDEST = Version.parse("3.4")
-"""The first release whose front end takes arguments as this module gives them."""
+"""Oldest supported release: the first whose front end takes arguments in this module's form."""
 TYPES = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
     "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "bool": "i1",
@@ -38,11 +38,11 @@ _LANGUAGE = {dtype: dtype for dtype in TYPES} | {
 }
 """Torch's names of dtypes -> those of `triton.language`."""
 _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": rocm.MAIN_ARCHS}
-"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
+"""Default archs. 8.6 and 8.9 run the code for 8.0, newer devices its PTX."""
 _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-"""What Triton assembles with: below 9.0, and from there on."""
+"""Variables with Triton's assemblers: for capabilities below 9.0, and from 9.0 on."""
 _VARIABLES = {
-    # Paths would come into the images with it.
+    # Line information would put paths of this machine into the images.
     "TRITON_DISABLE_LINE_INFO": "1",
     # Releases have different defaults.
     "TRITON_DEFAULT_FP_FUSION": "1",
@@ -51,14 +51,14 @@ _VARIABLES = {
     "TRITON_DUMP_PTXAS_LOG": "1",
 }
 _ONE_CHIP = Version.parse("9.0")
-"""From here on Triton compiles for one chip alone, and so is its PTX."""
+"""First capability from which on Triton compiles for one chip only, PTX included."""
 _FALLBACK = ImageTarget("sm_80", "ptx")
 _PTX_VERSION = 80
-"""PTX ISA 8.0: what every driver for CUDA 12 and later reads."""
+"""PTX ISA 8.0, which every driver for CUDA 12 and later reads."""
 
 _FACTS = Path(__file__).with_name("releases.toml")
 _SECOND_ASSEMBLER = (9, 0)
-"""The first capability that is assembled by the second of the assemblers."""
+"""First capability for which Triton uses the second assembler."""
 
 
 @LANGUAGES.add
@@ -92,7 +92,7 @@ class Triton(Language):
     launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
     captured_as = "triton"
     launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")
-    # With libdevice and AMD's device libraries, which are linked into images.
+    # Images contain code of libdevice and of AMD's device libraries, which Triton bundles.
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
@@ -114,7 +114,7 @@ class Triton(Language):
         for arch in _DEFAULT[backend] if archs is None else archs:
             wanted, note = _resolve(arch, able, f"Triton {version_of(pins)}")
             targets.update(dict.fromkeys(wanted))
-            # Nobody asked for the defaults.
+            # A note about a default arch would only confuse: the author did not ask for it.
             notes += [note] if note and archs is not None else []
         return ResolvedTargets(tuple(targets), tuple(notes))
 
@@ -162,7 +162,7 @@ class Triton(Language):
 
 
 def version_of(pins: Sequence[str]) -> str | None:
-    """The exact Triton that is pinned."""
+    """The exact Triton release that is pinned; None without one."""
     return pinned_version("triton", pins)
 
 
@@ -171,7 +171,7 @@ def _release(pins: Sequence[str]) -> Mapping[str, Any]:
 
 
 def worker_target(target: ImageTarget) -> dict[str, Any]:
-    """The target in Triton's words: backend, arch, warp size, and the kind of code."""
+    """Target for the worker: backend, arch, warp size and kind of code."""
     capability = target.capability
     if capability is None:
         warp = rocm.wavefront(target.arch)
@@ -182,7 +182,7 @@ def worker_target(target: ImageTarget) -> dict[str, Any]:
 
 
 def _resolve(arch: str, able: Sequence[str], release: str) -> tuple[tuple[ImageTarget, ...], str]:
-    """The targets of one arch, and what there is to say of it."""
+    """Return the targets of one arch, and a note for the user, which may be empty."""
     wanted = None if rocm.is_arch(arch) else Capability.parse(arch)
     number = f"{wanted.major}.{wanted.minor}" if wanted else arch
     if number not in able:

@@ -1,6 +1,6 @@
-"""Generates what `fallback = "jit"` runs: Python that launches the author's kernel with Triton.
+"""Generates code for `fallback = "jit"`: Python that launches the author's kernel with Triton.
 
-It is part of `_aot.py` and runs for calls that no image was made for, where Triton is installed.
+It is part of `_aot.py` and runs for calls that no image fits, if Triton is installed.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def _descriptor(tensor, block, padding, layout):
         own = layouts.get_default_for(block, getattr(language, str(tensor.dtype)[6:]), **layout)
     return tools.TensorDescriptor.from_tensor(tensor, block, own, *more)
 """
-"""Triton's descriptor of a tensor, or Gluon's, which has a layout."""
+"""Source of a helper that makes Triton's descriptor of a tensor, or Gluon's with a layout."""
 _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
 
 
 def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
-    """Python source of the op's fallback; it needs `JIT_HEAD`, and the op's fake kernel."""
+    """Python source of the op's fallback; requires `JIT_HEAD` and the op's fake kernel."""
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
     single, listed = (",", "(_results,)") if len(op.results) == 1 else ("", "_results")
@@ -112,13 +112,14 @@ def _body(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
     arguments = ", ".join(f"{name}={_value(op, source)}" for name, source in bound.arguments)
     module = source_module(op.sources[0])
     yield f"_kernel = _function({module!r}, {bound.function!r})"
+    # The candidate is chosen already, so `@triton.autotune` is bypassed.
     if launch.autotune:
         yield "_kernel = getattr(_kernel, 'fn', _kernel)"
     yield f"_kernel[({grid},)]({arguments}, **_candidate)"
 
 
 def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """The first candidate whose condition holds; a call that none fits is refused."""
+    """Statements that choose the first candidate whose condition holds, or raise."""
     word = "if"
     for candidate in candidates:
         values = dict((*candidate.constants, *candidate.options))

@@ -1,4 +1,4 @@
-"""Records the launches of kernels in an author's process: `sitecustomize` of `kbuild capture`.
+"""Records launches in an author's process; `kbuild capture` installs it as `sitecustomize`.
 
 It runs with Triton, on a GPU or interpreted. Each new launch is a line of JSON in a file of the
 process, so that nothing is lost when the process is killed.
@@ -21,10 +21,10 @@ from types import ModuleType
 from typing import Any
 
 SETTINGS = "settings.json"
-"""Beside this file: `sources` (absolute path -> path in the project), `folder` for the lines,
-`options` that launches may have, `all_configs`, and whether kernels `run`."""
+"""File beside this one: `sources` (absolute path -> path in the project), `folder` for the
+lines, `options` that launches may have, `all_configs`, and `run` (True if kernels are launched)."""
 _DEFAULTS = {"num_ctas": 1, "debug": False, "ir_override": None}
-"""Options that say nothing with these values."""
+"""Launch options that have no effect with these values."""
 _DTYPES = {
     "fp16": "float16",
     "bf16": "bfloat16",
@@ -39,11 +39,11 @@ _INT32 = (-(2**31), 2**31 - 1)
 
 
 class UnsupportedValueError(Exception):
-    """A value that no image can be compiled for."""
+    """A value that kbuild cannot compile an image for."""
 
 
 class LaunchRecorder:
-    """Writes launches of the kernels of some sources."""
+    """Writes launches of the kernels of some sources to a file."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._sources: Mapping[str, str] = settings["sources"]
@@ -53,11 +53,12 @@ class LaunchRecorder:
         self._known: set[str] = set()
         self.all_configs = bool(settings["all_configs"])
         self.mode = "launch" if settings["run"] else "record"
-        """`launch`; `measure` records nothing; `record` launches nothing."""
+        """`launch`: record and launch; `measure`: launch without recording; `record`: do not
+        launch."""
 
     @cache  # noqa: B019 - one recorder for the process
     def source_of(self, file: str) -> str | None:
-        """The source of the project that a file is, by its place or its content."""
+        """The project's source that a file is, by path or content; None for other files."""
         path = os.path.realpath(file)
         if path in self._sources or not Path(path).is_file():
             return self._sources.get(path)
@@ -79,7 +80,7 @@ class LaunchRecorder:
             self._write({**place, "problem": str(error)})
 
     def tuned(self, fn: Any, row: Mapping[str, Any]) -> None:
-        """Record the candidate that was the fastest for a key."""
+        """Record the candidate that was fastest for a key."""
         source = self.source_of(fn.__code__.co_filename)
         if source is not None:
             self._write({"source": source, "function": fn.__name__, "tuned": row})
@@ -141,17 +142,17 @@ def _signature(fn: Any) -> inspect.Signature:
 
 
 def is_constexpr(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter of a kernel is known when it is compiled."""
+    """True if a kernel's parameter is known when the kernel is compiled."""
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "constexpr" in text
 
 
 def constant(name: str, value: Any) -> Any:
-    """A constant as the file has it.
+    """Return the JSON value of a constant.
 
     Raises:
-        UnsupportedValueError: kbuild compiles no such constant.
+        UnsupportedValueError: kbuild cannot compile such a constant.
     """
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if value is None or type(value) in {bool, int}:
@@ -169,10 +170,10 @@ def constant(name: str, value: Any) -> Any:
 
 
 def kind(name: str, value: Any) -> Any:
-    """The kind of an argument as the file has it.
+    """Return the JSON value of an argument's kind.
 
     Raises:
-        UnsupportedValueError: kbuild passes no such argument.
+        UnsupportedValueError: kbuild cannot pass such an argument.
     """
     base = getattr(value, "base", None)
     if value is None:
@@ -196,7 +197,7 @@ def kind(name: str, value: Any) -> Any:
 
 
 def _layout(name: str, layout: Any) -> dict[str, Any]:
-    """Where the blocks of a descriptor lie in shared memory."""
+    """JSON object of the layout of a descriptor's blocks in shared memory."""
     if type(layout).__name__ != "NVMMASharedLayout" or getattr(layout, "cga_layout", None):
         raise UnsupportedValueError(f"has the argument `{name}` with the layout {layout!r}")
     flags = {flag: True for flag in ("transposed", "fp4_padded") if getattr(layout, flag)}
@@ -219,7 +220,7 @@ def _python_function(kernel: Any) -> Any:
 
 
 def record_launches(recorder: LaunchRecorder, kernel_class: Any) -> None:
-    """Record what a class of Triton's launches, `JITFunction` or `InterpretedFunction`."""
+    """Patch a class of Triton's, `JITFunction` or `InterpretedFunction`, to record its launches."""
     launch = kernel_class.run
 
     @wraps(launch)
@@ -234,12 +235,13 @@ def record_launches(recorder: LaunchRecorder, kernel_class: Any) -> None:
 
 
 def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
-    """Record the first candidate and the fastest one; where none is measured, the first runs."""
+    """Patch the tuner to record the first and the fastest candidate; if none is measured, one."""
     tune, bench = tuner_class.run, tuner_class._bench  # noqa: SLF001 - Triton's
     known: set[Any] = set()
 
     @wraps(bench)
     def _bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Launches that only measure a candidate are not recorded.
         return _in_mode(recorder, "measure", bench, self, *args, **kwargs)
 
     @wraps(tune)
@@ -305,7 +307,7 @@ _PATCHES: Mapping[str, tuple[str, Callable[[LaunchRecorder, Any], None]]] = {
 
 
 class RecordingFinder(importlib.abc.MetaPathFinder):
-    """Patches modules of Triton when they are imported."""
+    """Import hook that patches modules of Triton when they are imported."""
 
     def __init__(self, recorder: LaunchRecorder) -> None:
         self._recorder = recorder
@@ -314,6 +316,7 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if name not in _PATCHES:
             return None
+        # `importlib.util.find_spec` would ask this finder again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
@@ -329,13 +332,13 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
 
 
 def install(settings: Path) -> None:
-    """Record from now on, with the settings of a file."""
+    """Record all following launches, with the settings in a file."""
     recorder = LaunchRecorder(json.loads(settings.read_text("utf-8")))
     sys.meta_path.insert(0, RecordingFinder(recorder))
 
 
 def run_next_sitecustomize(own: str) -> None:
-    """Run the `sitecustomize` that this one hides."""
+    """Run the environment's own `sitecustomize`, which this one hides."""
     paths = [path for path in sys.path if os.path.realpath(path or ".") != os.path.realpath(own)]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", paths)
     if spec is not None and spec.loader is not None:

@@ -1,4 +1,4 @@
-"""Starts the programs of this folder in an interpreter that has no kbuild, or another one."""
+"""Starts the programs of this folder in an interpreter without kbuild, or with another one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def offer() -> None:
-    """Make this folder importable as what it is in kbuild, and nothing else beside it."""
+    """Make this folder importable under its name in kbuild, without the rest of kbuild."""
     names = ("kbuild", "kbuild.dsl", "kbuild.dsl.tune")
     places: dict[str, tuple[Path, ...]] = dict.fromkeys(names, ())
     places["kbuild.dsl.tune.probes"] = (Path(__file__).parent,)
@@ -16,6 +16,7 @@ def offer() -> None:
         module = ModuleType(name)
         module.__path__ = [str(folder) for folder in folders]
         sys.modules[name] = module
+    # The folder's modules would shadow others of the same name, such as `devices`.
     sys.path = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
 
 

@@ -1,6 +1,6 @@
-"""Measures the benchmarks of a project: classes as the `kernels` client runs them.
+"""Measures a project's benchmarks: classes in the format of the `kernels` client.
 
-Kernels, builds of them and references take turns in one process, see `race`.
+The kernel, another build and the reference take turns in one process, see `race`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from kbuild.dsl.tune.probes.serve import first_words, load, tell_waiting
 KERNEL, REFERENCE = "kernel", "reference"
 _MEASURE, _VERIFY, _SETUP = "benchmark_", "verify_", "setup_"
 _TOLERANCE, _RELATIVE = 1e-2, 1e-5
-"""Absolute and relative, as the client compares; the relative one of short dtypes is larger."""
+"""Absolute and relative tolerance, as in the client; dtypes with few bits get a larger relative
+one."""
 _TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "quantized", "inductor"}
 _COPIED = 256 << 20
-"""Bytes that are copied to find the bandwidth."""
+"""Bytes that are copied to measure the bandwidth."""
 _MATRIX = {"cpu": 1024, "cuda": 8192}
 _CALLS, _SLICE_US = 5, 1e6
 _RULES: Mapping[str, float] = {"hopeless": math.inf, "beaten": math.inf, "precision": 0.0}
-"""Everybody is measured to the end."""
+"""Rules of a race that drops nobody and runs to the end."""
 Job = Mapping[str, Any]
 
 
 def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
-    """Load the variants that the settings name, and answer jobs as they come."""
+    """Load the variants that the settings name, and perform jobs as they arrive."""
     try:
         sys.path.insert(0, settings["root"])
         bench = BenchmarkProcess(settings)
@@ -61,7 +62,7 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
 
 @dataclass
 class BenchmarkProcess:
-    """Some variants of a kernel on one device."""
+    """Some builds of a kernel, loaded for one device."""
 
     settings: Mapping[str, Any]
     torch: Any = field(init=False)
@@ -69,7 +70,7 @@ class BenchmarkProcess:
     stopwatch: Any = field(init=False)
     lock_name: str = field(init=False)
     kernels: dict[str, ModuleType] = field(init=False)
-    """Side -> its module."""
+    """Side -> the kernel's module."""
 
     def __post_init__(self) -> None:
         self.torch = importlib.import_module("torch")
@@ -86,7 +87,7 @@ class BenchmarkProcess:
             self.kernels[side["name"]] = sys.modules[name]
 
     def list(self, job: Job) -> dict[str, Any]:
-        """The workloads of the scripts, and facts about the machine."""
+        """List the workloads of the scripts, and facts about the machine."""
         workloads = [
             {"script": script, "class": name, "workload": workload}
             for script in job["scripts"]
@@ -96,7 +97,7 @@ class BenchmarkProcess:
         return {"workloads": workloads, "machine": self._machine()}
 
     def race(self, job: Job) -> dict[str, Any]:
-        """The times of one workload's sides, what each call moves, and what is wrong."""
+        """Measure a workload's sides: times, bytes per call, and differences from the reference."""
         owner = dict(_benchmark_classes(job["script"]))[job["class"]]
         calls: dict[str, Callable[[], Any]] = {}
         facts: dict[str, Any] = {"wrong": {}}
@@ -126,13 +127,13 @@ class BenchmarkProcess:
         return facts
 
     def copy(self, _: Job) -> dict[str, Any]:
-        """Bytes per second of a copy, read and written, that fits in no cache."""
+        """Measure a copy that fits in no cache: bytes per second, read and written."""
         source = self.torch.ones(_COPIED // 4, device=self.settings["device"])
         target = self.torch.empty_like(source)
         return {"rate": 2 * _COPIED / self._seconds(lambda: target.copy_(source))}
 
     def matmul(self, job: Job) -> dict[str, Any]:
-        """Floating-point operations per second of a large product of square matrices."""
+        """Measure a product of large square matrices: floating-point operations per second."""
         device = self.settings["device"]
         n = _MATRIX[device.partition(":")[0]]
         dtype = getattr(self.torch, job["dtype"])
@@ -170,7 +171,7 @@ class BenchmarkProcess:
         return instance
 
     def _problem(self, actual: Any, expected: Any) -> str:
-        """What is wrong with a result beyond rounding; empty when nothing is."""
+        """Difference of a result beyond rounding, as text; empty if there is none."""
         if actual is None:
             return "`self.out` is not set, so there is nothing to compare"
         if actual.shape != expected.shape:
@@ -183,13 +184,13 @@ class BenchmarkProcess:
         return f"the result differs from the reference by up to {most:.3g}"
 
     def _work(self, instance: Any, moved: int, tensors: Sequence[Any]) -> dict[str, Any]:
-        """Bytes and floating-point operations of a call, and the dtype of the latter."""
-        own = [value for value in vars(instance).values() if self.torch.is_tensor(value)]
-        floats = [tensor for tensor in tensors or own if tensor.is_floating_point()]
+        """Bytes and floating-point operations of a call, and the dtype of the operations."""
+        attributes = [value for value in vars(instance).values() if self.torch.is_tensor(value)]
+        floats = [tensor for tensor in tensors or attributes if tensor.is_floating_point()]
         largest = max(floats, key=lambda tensor: tensor.numel(), default=None)
         dtype = "float32" if largest is None else str(largest.dtype).removeprefix("torch.")
         return {
-            "bytes": getattr(instance, "bytes_moved", None) or moved or _bytes_of(own),
+            "bytes": getattr(instance, "bytes_moved", None) or moved or _bytes_of(attributes),
             "flops": getattr(instance, "flops", None),
             "dtype": "bfloat16" if dtype.startswith("float8") else dtype,
         }
@@ -208,7 +209,7 @@ class BenchmarkProcess:
 
 
 def _benchmark_classes(script: str) -> Iterator[tuple[str, type[Any]]]:
-    """The classes that a script defines, by name; it runs once in a process."""
+    """Yield the benchmark classes of a script by name; it is run once per process."""
     name = f"_kbuild_benchmark_script_{Path(script).stem}"
     if name not in sys.modules:
         _offer_client()
@@ -230,12 +231,12 @@ def _workloads(owner: type[Any]) -> list[str]:
 
 
 def _offer_client() -> None:
-    """The base class of benchmarks, where the `kernels` client is not installed."""
+    """Provide the base class of benchmarks if the `kernels` client is not installed."""
     if importlib.util.find_spec("kernels") is not None:
         return
 
     class Benchmark:
-        """What a benchmark inherits of the client's class."""
+        """Attributes of the client's class that benchmarks use."""
 
         seed: int | None = None
         device = "cpu"
@@ -245,7 +246,7 @@ def _offer_client() -> None:
             self.out: Any = None
 
         def setup(self) -> None:
-            """Workloads without a method of their own start with this."""
+            """Set up workloads that have no method of their own for it."""
 
     package, module = ModuleType("kernels"), ModuleType("kernels.benchmark")
     package.__path__ = []
@@ -256,7 +257,7 @@ def _offer_client() -> None:
 def _traffic(call: Callable[[], Any]) -> tuple[int, list[Any]]:
     """Bytes of the inputs and outputs of the kernel's ops in a call, and these tensors.
 
-    Nothing of Torch's own ops: 0 and none where the kernel registers no op with Torch.
+    Torch's own ops are not counted: both are empty if the kernel registers no op with Torch.
     """
     torch: Any = importlib.import_module("torch")
     modes: Any = importlib.import_module("torch.utils._python_dispatch")
@@ -281,7 +282,7 @@ def _traffic(call: Callable[[], Any]) -> tuple[int, list[Any]]:
 
 
 def _bytes_of(tensors: Iterable[Any]) -> int:
-    """Of different memory; what is expanded counts as what is there."""
+    """Sum of bytes, each memory once; an expanded tensor counts with the memory that it has."""
     sizes = {}
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()

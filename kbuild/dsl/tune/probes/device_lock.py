@@ -1,4 +1,4 @@
-"""Lets one process of a user measure on a device at a time, whoever started it."""
+"""Allows one process of a user at a time to measure on a device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def device_in_use(name: str, tell_waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the device's lock, which ends with the process; tell before waiting for it.
+    """Hold the device's lock; call `tell_waiting` before waiting for another process.
 
-    Nothing is locked where the folder for temporary files cannot be used.
+    The lock ends with the process. Nothing is locked where the folder for temporary files cannot
+    be used.
     """
     folder = Path(tempfile.gettempdir(), f"kbuild-devices-{os.getuid()}")
     handle = _opened(folder, name)
@@ -32,7 +33,7 @@ def device_in_use(name: str, tell_waiting: Callable[[], None]) -> Iterator[None]
 
 
 def _opened(folder: Path, name: str) -> int | None:
-    """The lock file in the user's folder; None when that is somebody else's."""
+    """Open the lock file in the user's folder; None if the folder belongs to somebody else."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.lstat().st_uid != os.getuid():

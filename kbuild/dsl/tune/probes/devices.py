@@ -1,4 +1,4 @@
-"""The devices of this process's Torch, and how calls on them are timed."""
+"""The devices that this process's Torch sees, and timers for calls on them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 torch: Any = importlib.import_module("torch")
 
 _CACHE = 64 << 20
-"""Bytes that are read before each call at least."""
+"""Minimum of bytes that are read before each call."""
 _MAX_CPU_CACHE = 512 << 20
-"""And at most, on the processor."""
+"""Maximum of bytes that are read before each call on the processor."""
 _SHORTEST_SUBMIT_US = 50.0
-"""What the host needs at least to submit one call."""
+"""Minimum microseconds that the host is assumed to need for submitting one call."""
 _MARGIN = 1.5
-"""The device waits for so many times what the host needed last."""
+"""The device waits this many times as long as the host needed for the last submissions."""
 _CYCLES = 1_000_000
 _ATTEMPTS = 4
 _DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
@@ -27,7 +27,7 @@ _RELEASE = re.compile(r"(?<![\w.])\d{3,}\.\d+(?:\.\d+)?(?![\w.])|^\d+(?:\.\d+)+"
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every GPU, and the processor, which only tests tune for."""
+    """Facts about every GPU, and about the processor, which only tests tune for."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     gpus = [_gpu(index) for index in range(count)]
     facts = {"name": "CPU", "arch": "cpu", "sm_count": 1, "driver": ""}
@@ -50,18 +50,18 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _uuid(facts: Any) -> str:
-    """What names the GPU for every process of the machine; empty where Torch does not say it."""
+    """Identifies the GPU in every process of the machine; empty if Torch does not report it."""
     return str(getattr(facts, "uuid", ""))
 
 
 def lock_name(device: str) -> str:
-    """What processes call the device while one of them measures on it."""
+    """Name of the device's lock, which is the same in every process."""
     uuid = "" if device == "cpu" else _uuid(torch.cuda.get_device_properties(device))
     return uuid or device.replace(":", "-")
 
 
 def driver() -> str:
-    """The release of the GPU's driver; empty when nothing says it."""
+    """Release of the GPU's driver; empty if it is unknown."""
     for name in _DRIVERS:
         try:
             text = Path(name).read_text(encoding="utf-8", errors="replace")
@@ -80,7 +80,7 @@ def synchronize(device: str) -> None:
 
 
 def stopwatch_for(device: str, *, cold: bool = False) -> Any:
-    """What times calls there; on the processor, caches stay as they are unless `cold`."""
+    """Return a timer for the device; on the processor, only `cold` clears the caches."""
     if device != "cpu":
         return EventTimer(device)
     return ColdWallClockTimer() if cold else WallClockTimer()
@@ -100,7 +100,7 @@ class WallClockTimer:
     """Times calls on the processor."""
 
     rules: Mapping[str, float] = {"longest_warm_up_s": 0.0, "rounds": 8}
-    """Other rules of a race: only tests tune here."""
+    """Rules of a race that differ from the defaults: only tests tune for the processor."""
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """See `race.Stopwatch`."""
@@ -113,11 +113,11 @@ class WallClockTimer:
         return samples
 
     def clear_caches(self) -> None:
-        """Called before each call."""
+        """Hook before each call."""
 
 
 class ColdWallClockTimer(WallClockTimer):
-    """The same, after a buffer of twice the last-level cache was read."""
+    """Wall-clock timer that first reads a buffer of twice the last-level cache."""
 
     rules: Mapping[str, float] = {"longest_warm_up_s": 0.5, "turn": 5, "rounds": 10}
 
@@ -131,7 +131,7 @@ class ColdWallClockTimer(WallClockTimer):
 
 
 def _last_level_cache() -> int:
-    """Bytes of the processor's largest cache; 0 where nothing says it."""
+    """Bytes of the processor's largest cache; 0 if it is unknown."""
     sizes = [0]
     for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         match = re.match(r"(\d+)K", file.read_text(encoding="ascii", errors="replace"))
@@ -157,7 +157,8 @@ class EventTimer:
         self._largest = torch.empty((), dtype=torch.int32, device=device)
         self._submit_us = 2 * _SHORTEST_SUBMIT_US
         self._waits = False
-        """True when the last op was late at each attempt: one that itself waits for the device."""
+        """True if the host was too slow at each attempt, because the op itself waits for the
+        device."""
         self._cycles_per_us = self._sleep_rate()
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
@@ -167,14 +168,16 @@ class EventTimer:
         samples: list[float] = []
         while self._waits and attempts:
             samples, self._waits, submit_us = self._turn(call, count)
+            # If the device woke up too early, it sleeps for twice as long in the next attempt.
             self._submit_us = max(submit_us, _SHORTEST_SUBMIT_US) * (2 if self._waits else 1)
             attempts -= 1
         return samples
 
     def _turn(self, call: Callable[[], object], count: int) -> tuple[list[float], bool, float]:
-        """Microseconds of the calls; True when the device was faster than the host; its time."""
+        """Return microseconds of the calls, True if the host was too slow, and the host's time."""
         pairs = [(_event(), _event()) for _ in range(count)]
         hold_us = _MARGIN * self._submit_us * count
+        # The device sleeps until all calls are submitted, so that the host's time is not measured.
         torch.cuda._sleep(int(hold_us * self._cycles_per_us))  # noqa: SLF001 - there is no other
         began = time.perf_counter()
         for begin, end in pairs:
@@ -183,12 +186,13 @@ class EventTimer:
             call()
             end.record()
         submit_us = (time.perf_counter() - began) * 1e6 / count
+        # The first event has passed: the device woke up before the last call was submitted.
         is_late = bool(pairs[0][0].query())
         torch.cuda.synchronize(self._device)
         return [begin.elapsed_time(end) * 1000 for begin, end in pairs], is_late, submit_us
 
     def _sleep_rate(self) -> float:
-        """Cycles of `_sleep` in a microsecond, at the highest clock of some attempts."""
+        """Cycles of `_sleep` per microsecond, at the highest clock of some attempts."""
         rates: list[float] = []
         for _ in range(_ATTEMPTS):
             begin, end = _event(), _event()

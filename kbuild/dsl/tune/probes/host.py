@@ -1,7 +1,7 @@
-"""The process that imports Torch once, and starts a worker for each device as a copy of itself.
+"""The process that imports Torch once, and forks a worker for each device.
 
-A copy takes milliseconds where an interpreter with Torch takes seconds. The host itself never
-touches a device: a copy of a process that did could not use it.
+A fork takes milliseconds where an interpreter with Torch takes seconds. The host itself never
+uses a device: CUDA does not work in a fork of a process that has initialised it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _BLOCK = 1 << 16
 
 
 def main(commands: str, *modules: str) -> None:
-    """Follow the commands, one JSON object per line, that come from a descriptor.
+    """Perform the commands, one JSON object per line, that come from a file descriptor.
 
-    `modules` are imported first, as far as they are there: workers have them.
+    `modules` are imported first, if they are installed, so that workers need not import them.
     """
     if importlib.util.find_spec("torch") is None:
         send_message({"lacking": "torch"})
         return
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
+    # Workers are forks of this process, and inherit all modules that it has imported.
     for name in ("torch", "kbuild.dsl.tune.probes.serve", "kbuild.dsl.tune.probes.tensors"):
         importlib.import_module(name)
     importlib.import_module("kbuild.dsl.tune.probes.devices")
@@ -48,18 +49,18 @@ def main(commands: str, *modules: str) -> None:
 
 @dataclass(frozen=True)
 class HostedWorker:
-    """One copy of this process."""
+    """A forked worker."""
 
     name: str
     pid: int
     jobs: int
-    """What it gets to do is written here."""
+    """File descriptor that the worker's jobs are written to."""
     life: int
-    """Has an end when the worker has one."""
+    """File descriptor of a pipe that ends when the worker ends."""
 
 
 class WorkerHost:
-    """Starts workers, hands them jobs, and says how they ended."""
+    """Starts workers, sends them jobs, and reports how they ended."""
 
     def __init__(self, commands: int) -> None:
         self._commands = commands
@@ -68,7 +69,7 @@ class WorkerHost:
         self._selector.register(commands, selectors.EVENT_READ)
 
     def perform(self) -> None:
-        """Follow commands until there are no more.
+        """Perform commands until their input ends.
 
         `{"ask": "devices"}`, `{"start": NAME, "settings": {...}}`, `{"to": NAME, "job": {...}}`,
         `{"stop": NAME}`.
@@ -87,7 +88,7 @@ class WorkerHost:
                     self._follow(json.loads(line))
 
     def end(self) -> None:
-        """Kill what still runs."""
+        """Kill all workers."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGKILL)
             os.waitpid(worker.pid, 0)
@@ -102,13 +103,13 @@ class WorkerHost:
                 command["start"],
                 lambda jobs: importlib.import_module(program).measure(settings, jobs),
             )
-        elif command.get("to") in self._workers:  # another may have ended already
+        elif command.get("to") in self._workers:  # a worker that has ended gets no jobs
             data = f"{json.dumps(command['job'])}\n".encode()
             try:
                 while data:
                     data = data[os.write(self._workers[command["to"]].jobs, data) :]
             except BrokenPipeError:
-                return  # it is dead, which its other descriptor says
+                return  # it has ended, which `life` reports
         elif (worker := self._workers.get(command.get("stop", ""))) is not None:
             os.close(worker.jobs)
             self._workers[worker.name] = replace(worker, jobs=_CLOSED)
@@ -123,6 +124,8 @@ class WorkerHost:
                 others = (
                     fd for worker in self._workers.values() for fd in (worker.jobs, worker.life)
                 )
+                # Inherited ends of other workers' pipes would keep those open after their workers
+                # ended.
                 for descriptor in (*others, self._commands, jobs, life):
                     _close(descriptor)
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,6 +141,7 @@ class WorkerHost:
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
+                # Not `sys.exit`: the `finally` of `main` would kill the other workers.
                 os._exit(status)
         os.close(source)
         os.close(end)

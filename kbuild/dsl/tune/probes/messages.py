@@ -11,30 +11,31 @@ import tempfile
 from typing import Any
 
 HANG_TIMEOUT_S = 180
-"""A worker that sends no message for so long, while it has a job, hangs, and is ended."""
+"""Seconds without a message after which a worker with a job is ended, because it hangs."""
 _LOCK = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
 _COMMON: dict[str, Any] = {}
 
 
 def identify_worker(worker: str) -> None:
-    """Name the worker in each message from now on, and end the process if it sends none."""
+    """Add the worker's name to each message, and end the process if it sends none."""
     _COMMON["worker"] = worker
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends also a process that waits in C
+    # The default action also ends a process that hangs in C code; a Python handler would not run.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(HANG_TIMEOUT_S)
 
 
 def pause_watchdog() -> None:
-    """Let the worker wait for a job without messages."""
+    """Let the worker wait for its next job without messages."""
     signal.alarm(0)
 
 
 def send_message(document: dict[str, Any]) -> None:
-    """Send one line of JSON, at once and in one piece."""
+    """Write one line of JSON to stdout, at once and without interleaving."""
     if _COMMON:
         signal.alarm(HANG_TIMEOUT_S)
     sys.stdout.flush()
     data = f"\n{json.dumps(_COMMON | document)}\n".encode()
-    fcntl.lockf(_LOCK, fcntl.LOCK_EX)  # it ends with the process that holds it
+    fcntl.lockf(_LOCK, fcntl.LOCK_EX)  # released when the process that holds it ends
     try:
         while data:
             data = data[os.write(1, data) :]

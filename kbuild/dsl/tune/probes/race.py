@@ -21,33 +21,33 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True)
 class RaceRules:
-    """How long is measured, and when a candidate is given up."""
+    """Rules for the duration of a race, and for dropping candidates."""
 
     warm: int = 2
-    """Calls that are not counted, of each candidate."""
+    """Calls of each candidate that are not counted."""
     first: int = 3
-    """Calls after which a candidate may be hopeless."""
+    """Calls of each candidate before it may be dropped as `hopeless`."""
     slice_us: float = 4000.0
-    """Time of one turn, roughly."""
+    """Approximate microseconds of one turn."""
     turn: int = 20
-    """Most calls of one turn."""
+    """Maximum of calls in one turn."""
     enough: int = 8
-    """Fewest turns of a candidate that may win."""
+    """Minimum of turns of each remaining candidate."""
     rounds: int = 24
     hopeless: float = 1.3
-    """Given up when its fastest call takes this much longer than the best one's median does."""
+    """A candidate is dropped when its fastest call takes this many times the best median."""
     beaten: float = 1.05
-    """The same for its fastest turn, once `enough` turns were measured."""
+    """The same limit for its fastest turn, once it has had `enough` turns."""
     precision: float = 0.002
-    """Wanted standard error of the best median, relative to it."""
+    """Standard error of the best median, relative to it, at which the race ends."""
     seconds: float = 30.0
-    """Longest time for one race."""
+    """Maximum seconds of one race."""
     window_s: float = 0.05
-    """Calls before a race, whose time must be steady: clocks rise when there is work, and fall when
-    it is heavy."""
+    """Seconds of a window of the warm-up, whose time must be steady: clocks rise with work and
+    fall under heavy load."""
     longest_warm_up_s: float = 1.5
     steady: float = 0.005
-    """The warm-up ends when three windows, one after the other, differ by less than this share."""
+    """The warm-up ends when three successive windows differ by less than this share."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Race:
 
     stopwatch: Stopwatch
     prepare: Callable[[int], None]
-    """Makes the next calls run a candidate."""
+    """Makes the following calls run a candidate."""
     call: Callable[[], object]
     clock: Callable[[], float]
     """Seconds."""
@@ -93,7 +93,7 @@ class Race:
     def perform(
         self, candidates: Sequence[int], keep: int | None = None
     ) -> Mapping[int, RaceCandidate]:
-        """Measure until it is clear which is the fastest; `keep` is measured to the end anyway."""
+        """Measure until the fastest candidate is clear; `keep` is never dropped."""
         rules, ends = self.rules, self.clock() + self.rules.seconds
         self._warm_up(candidates[0] if keep is None else keep)
         runners = {candidate: RaceCandidate() for candidate in candidates}
@@ -104,6 +104,8 @@ class Race:
             alive = self._survivors(runners, keep)
             if self._is_decided(runners, alive) or self.clock() > ends:
                 break
+            # Turns begin with another candidate in each round, so that none always follows the same
+            # one.
             at = number % len(alive)
             for candidate in (*alive[at:], *alive[:at]):
                 runner = runners[candidate]
@@ -112,7 +114,7 @@ class Race:
         return runners
 
     def _warm_up(self, candidate: int) -> None:
-        """Call it until its time is steady: a clock that rises would favour what comes later."""
+        """Call the candidate until its time is steady: a rising clock would favour later ones."""
         rules, ends = self.rules, self.clock() + self.rules.longest_warm_up_s
         self.prepare(candidate)
         turn = statistics.median(self.stopwatch.time(self.call, rules.first))
@@ -128,7 +130,7 @@ class Race:
                 return
 
     def _count(self, microseconds: float) -> int:
-        """The calls of one turn."""
+        """Number of calls of one turn."""
         count = round(self.rules.slice_us / max(microseconds, 0.1))
         return min(max(count, 1), self.rules.turn)
 

@@ -1,4 +1,4 @@
-"""A worker: lists devices, or measures a variant's candidates on one of them."""
+"""The program of a worker: lists devices, or measures a variant's candidates on one of them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from kbuild.dsl.tune.probes.messages import pause_watchdog, send_message
 from kbuild.dsl.tune.probes.race import Race, RaceRules
 
 DEFAULT_CHOICE = -1
-"""The control op's word for the choice that users get."""
+"""Number that makes the control op select the candidate that users get."""
 _SHOWN = 300
 Job = Mapping[str, Any]
 
 
 class BrokenDeviceError(Exception):
-    """The device answers nothing any more in this process."""
+    """The device does not respond in this process any more."""
 
 
 def list_devices() -> None:
-    """Say which devices there are."""
+    """Send the devices that Torch sees."""
     torch: Any = importlib.import_module("torch")
     devices = importlib.import_module("kbuild.dsl.tune.probes.devices").devices()
     send_message({"torch": str(torch.__version__), "devices": devices})
 
 
 def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
-    """Load the variant that the settings name, and measure jobs as they come."""
+    """Load the variant that the settings name, and measure jobs as they arrive."""
     try:
         sys.path.insert(0, settings["root"])
         bench = BenchmarkServer(settings)
@@ -61,14 +61,14 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
 
 
 def tell_waiting(job: Job) -> None:
-    """Say that somebody else measures on the device, which may take long."""
+    """Report that another process measures on the device, which may take long."""
     send_message({"waiting": job["id"]})
     pause_watchdog()
 
 
 @dataclass
 class BenchmarkServer:
-    """A loaded variant on one device."""
+    """A variant, loaded for one device."""
 
     settings: Mapping[str, Any]
     tensors: Any = field(init=False)
@@ -90,7 +90,7 @@ class BenchmarkServer:
         self.lock_name = self.devices.lock_name(device)
 
     def measured(self, job: Job) -> dict[str, Any]:
-        """The times of the job's candidates, and what is wrong with the others."""
+        """Measure a job's candidates: times, and what is wrong with the others."""
         choose = getattr(self.ops, job["choose"])
         try:
             for launch, candidate in job["fixed"]:
@@ -107,15 +107,15 @@ class BenchmarkServer:
             choose(job["launch"], candidate)
             checked.attempt(candidate)
 
-        own = self.tensors.copies(values, job["arguments"])
+        arguments = self.tensors.copies(values, job["arguments"])
 
         def prepare(candidate: int) -> None:
             tell(job, candidate)
-            self.tensors.restore(own, values, job["arguments"])
+            self.tensors.restore(arguments, values, job["arguments"])
             choose(job["launch"], candidate)
 
         def call() -> None:
-            self.call(job, own)
+            self.call(job, arguments)
 
         rules = RaceRules(**{**self.stopwatch.rules, **job.get("rules", {})})
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
@@ -130,7 +130,7 @@ class BenchmarkServer:
         }
 
     def call(self, job: Job, values: list[Any]) -> Any:
-        """One call of the op."""
+        """Call the op once."""
         pairs = self.tensors.joined(job["arguments"], values)
         plain = [value for argument, value in pairs if not argument["keyword"]]
         named = {argument["name"]: value for argument, value in pairs if argument["keyword"]}
@@ -140,7 +140,7 @@ class BenchmarkServer:
         """Wait for the device.
 
         Raises:
-            BrokenDeviceError: it reports an error that stays.
+            BrokenDeviceError: it reports an error that persists in this process.
         """
         try:
             self.devices.synchronize(self.settings["device"])
@@ -148,7 +148,7 @@ class BenchmarkServer:
             raise BrokenDeviceError(first_words(error)) from error
 
     def refresh(self, job: Job) -> None:
-        """End the process when the device answers nothing any more: the next one finds it well."""
+        """End the process if the device is broken in it; the next process can use it again."""
         try:
             self.synchronize()
         except BrokenDeviceError as error:
@@ -167,9 +167,10 @@ class BenchmarkServer:
 
     def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
         if not job["reference"] or job["repetition"]:
+            # Later processes measure only candidates whose results the first one has compared.
             return None
-        own = self.tensors.copies(values, job["arguments"])
-        pairs = self.tensors.joined(job["arguments"], own)
+        arguments = self.tensors.copies(values, job["arguments"])
+        pairs = self.tensors.joined(job["arguments"], arguments)
         named = {argument["name"]: value for argument, value in pairs}
         returned = function(job["reference"])(**named)
         self.synchronize()
@@ -178,7 +179,7 @@ class BenchmarkServer:
 
 @dataclass
 class _CandidateCheck:
-    """Which candidates run, and give what they should."""
+    """The candidates that run, and those whose results are right."""
 
     bench: BenchmarkServer
     job: Job
@@ -190,19 +191,19 @@ class _CandidateCheck:
     default: int | None = None
 
     def attempt(self, candidate: int) -> None:
-        """Run it once, and compare."""
+        """Run the candidate once and compare its results."""
         job, tensors = self.job, self.bench.tensors
         tell(job, candidate)
-        own = tensors.copies(self.values, job["arguments"])
+        arguments = tensors.copies(self.values, job["arguments"])
         try:
-            returned = self.bench.call(job, own)
+            returned = self.bench.call(job, arguments)
         except Exception as error:  # noqa: BLE001 - it does not fit, or something is wrong with it
             self.bench.synchronize()
             self.failed[str(candidate)] = first_words(error)
             return
         self.bench.synchronize()
-        results = tensors.results(returned, own, job["arguments"])
-        if self.expected is None or job["repetition"]:  # an earlier one compared
+        results = tensors.results(returned, arguments, job["arguments"])
+        if self.expected is None or job["repetition"]:  # the first process compared
             self.expected = results
         difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])
         if difference:
@@ -223,18 +224,18 @@ def load(folder: Path, namespace: str) -> None:
 
 
 def function(written: str) -> Callable[..., Any]:
-    """The function that `module:function` names, looked for from the project's folder."""
+    """Import the function that `module:function` names, from the project's folder."""
     module, _, name = written.partition(":")
     target: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return target
 
 
 def first_words(error: BaseException) -> str:
-    """The first line of an error, with its kind."""
+    """Type of an error and the first line of its text."""
     text = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {text[0][:_SHOWN]}".rstrip(": ")
 
 
 def tell(job: Job, candidate: int | None) -> None:
-    """Say what begins: it may be the last that is heard of this process."""
+    """Report what begins, so that a crash can be attributed to it."""
     send_message({"doing": job["id"], "candidate": candidate})

@@ -1,4 +1,4 @@
-"""Inputs that are made up, and results that are compared."""
+"""Generates inputs, and compares results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RTOL = {
 """dtype -> how far a result may be from the expected one, relative to it; integers not at all.
 float32 leaves room for products in TF32."""
 _INTEGERS = 8
-"""Integers are made up below this."""
+"""Generated integers are below this."""
 
 
 def make_inputs(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
-    """The arguments' values, the same each time: normally distributed floats, small integers.
+    """Generate the arguments' values, the same each time: normal floats, small integers.
 
     For `arguments` see `kbuild.dsl.tune.cases.BenchmarkCase.arguments`.
     """
@@ -53,7 +53,7 @@ def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
 def joined(
     arguments: Sequence[Mapping[str, Any]], values: Sequence[Any]
 ) -> list[tuple[Mapping[str, Any], Any]]:
-    """Each argument of the op with its value; tensors of a list are one argument."""
+    """Pairs of argument and value; the tensors of a list become one pair."""
     pairs: list[tuple[Mapping[str, Any], Any]] = []
     for argument, value in zip(arguments, values, strict=True):
         if argument.get("item"):
@@ -66,7 +66,7 @@ def joined(
 
 
 def chosen(inputs: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -> Any:
-    """What the author's function gives for an argument; what was made up where it gives nothing."""
+    """The author's value for an argument; the generated one where the author gives none."""
     if "list" not in argument:
         return inputs.get(argument["name"], value)
     items = inputs.get(argument["list"])
@@ -74,19 +74,19 @@ def chosen(inputs: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -
 
 
 def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The values, with tensors that are written to copied, and given the value that they need."""
-    own = [
+    """Copy the tensors that the op writes to, with their initial values; others stay."""
+    copied = [
         value.clone() if argument.get("writes") and value is not None else value
         for value, argument in zip(values, arguments, strict=True)
     ]
-    restore(own, values, arguments)
-    return own
+    restore(copied, values, arguments)
+    return copied
 
 
 def restore(
     own: Sequence[Any], values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Undo what a candidate wrote to `own`, which `copies` gave; nothing waits for it."""
+    """Restore the tensors in `own` that a candidate wrote to; does not synchronise."""
     for tensor, value, argument in zip(own, values, arguments, strict=True):
         if value is not None and "reset" in argument:
             tensor.fill_(float(argument["reset"]))
@@ -97,7 +97,7 @@ def restore(
 def results(
     returned: Any, values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    """What a call gave: results, then the tensors that it wrote to."""
+    """Results of a call, followed by the tensors that it wrote to."""
     outputs = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     pairs = zip(values, arguments, strict=True)
     outputs += [value for value, argument in pairs if argument.get("writes")]
@@ -107,7 +107,7 @@ def results(
 def difference(
     actual: Sequence[Any], expected: Sequence[Any], rtol: float | None, atol: float | None
 ) -> str:
-    """What is wrong with results, as text; empty when nothing is."""
+    """Description of the first difference between results; empty if there is none."""
     if len(actual) != len(expected):
         return f"{len(actual)} results, {len(expected)} were expected"
     for index, (result, other) in enumerate(zip(actual, expected, strict=True)):
@@ -128,7 +128,7 @@ def _differs(actual: Any, expected: Any, rtol: float | None, atol: float | None)
     if rtol is None:
         rtol = RTOL[str(actual.dtype).removeprefix("torch.")]
     if atol is None:
-        # The root mean square of the finite values.
+        # Relative to the root mean square of the finite values, so that results near 0 may round.
         finite = other[torch.isfinite(other)]
         magnitude = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
         atol = rtol * magnitude

@@ -1,4 +1,4 @@
-"""The worker for NineToothed: its kernels become Triton functions, which Triton's then takes."""
+"""The worker for NineToothed: turns its kernels into Triton functions for Triton's worker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kbuild.dsl.worker.triton_functions import TritonKernel
 
 
 class _GeneratedKernel(NamedTuple):
-    """A kernel of a source."""
+    """A Triton kernel that was generated from a kernel of a source."""
 
     kernel: TritonKernel
     facts: Mapping[str, Any]
     place: tuple[str, int]
-    """Where the author's application begins."""
+    """File and line of the author's `application`."""
 
 
 class NineToothedCompiler(triton.TritonCompiler):
@@ -78,7 +78,7 @@ class NineToothedCompiler(triton.TritonCompiler):
 
     @staticmethod
     def _imported(name: str, text: str) -> Any:
-        """The Triton function of a generated text; Triton reads it from a file."""
+        """Import the Triton function from a generated file; Triton reads sources from files."""
         folder = Path(tempfile.mkdtemp())
         path = folder / f"{name}.py"
         path.write_text(text, "utf-8")
@@ -102,7 +102,7 @@ def _collected(sources: SourceModules) -> list[BuildInputs]:
 
 @contextlib.contextmanager
 def _recording() -> Iterator[BuildRecorder]:
-    """`ninetoothed.build` keeps what it is given, however a source names it."""
+    """Replace `ninetoothed.build` by a recorder, under each name that a source may import."""
     import ninetoothed  # type: ignore[import-not-found]
 
     recorder = BuildRecorder()
@@ -116,4 +116,4 @@ def _recording() -> Iterator[BuildRecorder]:
 
 
 Compiler = NineToothedCompiler
-"""What `kbuild.dsl.worker` starts."""
+"""The class that `kbuild.dsl.worker` instantiates."""

@@ -1,4 +1,4 @@
-"""One config of a kernel, through NineToothed's code generator: Triton source and facts about it.
+"""Runs NineToothed's code generator for one config: Triton source and facts about it.
 
 Runs inside the DSL's own environment. Nothing is compiled, and no GPU is needed.
 """
@@ -25,13 +25,13 @@ _PREFIX = re.compile(r"ninetoothed_(?P<word>constexpr|next_power_of_2)_prefix_")
 _SHAPED = {
     *("arange", "zeros", "full", "reshape", "view", "broadcast_to", "expand_dims", "static_range"),
 }
-"""Functions of Triton that take sizes, which then have to be constants."""
+"""Functions of Triton that require constant sizes."""
 _MOST_OF_CONSTEXPR = 2**20
-"""The `upper_bound` of a constexpr size that has none."""
+"""`upper_bound` of constexpr sizes without one of their own."""
 
 
 class _FakeGpu:
-    """What the generator asks of a GPU: limits that every GPU since sm_75 has."""
+    """Answers of a GPU for the generator: limits that every GPU since sm_75 has."""
 
     utils: Any
 
@@ -47,7 +47,7 @@ class _FakeGpu:
 
 @contextmanager
 def fake_gpu(triton: Any) -> Iterator[None]:
-    """Let the generator believe that there is a GPU."""
+    """Replace Triton's driver by a fake GPU for the generator."""
     driver = triton.runtime.driver
     before = driver.active
     driver.set_active(_FakeGpu())
@@ -58,7 +58,7 @@ def fake_gpu(triton: Any) -> Iterator[None]:
 
 
 def source_location(function: Any) -> tuple[str, int]:
-    """The file and line where a function begins."""
+    """File and line at which a function begins."""
     while hasattr(function, "func"):
         function = function.func
     code = getattr(function, "__code__", None)
@@ -66,10 +66,10 @@ def source_location(function: Any) -> tuple[str, int]:
 
 
 def generate(inputs: BuildInputs, index: int) -> dict[str, Any]:
-    """What the generator makes of a config, as JSON.
+    """Return the generated code of a config and facts about it, as JSON.
 
     Raises:
-        RefusalError: something that kbuild cannot carry over.
+        RefusalError: kbuild does not support the config.
     """
     where = f"config {index + 1} of `{inputs.name}`"
     application, sources = _arranged(inputs, index, where)
@@ -114,7 +114,7 @@ def _described(
 
 
 def _arranged(inputs: BuildInputs, index: int, where: str) -> tuple[Any, dict[str, Any]]:
-    """The application, annotated as `ninetoothed.make` does it, and its parameters' tensors."""
+    """The application, annotated as in `ninetoothed.make`, and its parameters' tensors."""
     from ninetoothed.tensor import Tensor  # type: ignore[import-not-found]
 
     args, kwargs, _ = inputs.configs[index]
@@ -135,7 +135,7 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
     from ninetoothed.generation import CodeGenerator  # type: ignore[import-not-found]
 
     generator = CodeGenerator()
-    # The generator replaces the function's name as text, wherever it is: by itself.
+    # The generator replaces the function's name everywhere in the text, so it must stay the same.
     unset = dict.fromkeys(("num_warps", "num_stages", "max_num_configs"))
     name = application.__name__
     try:
@@ -170,11 +170,11 @@ def _functions(text: str, launch: str) -> tuple[list[ast.FunctionDef], list[str]
 
 
 def unfix_sizes(kernel: ast.FunctionDef) -> None:
-    """Let sizes that are constexpr differ from call to call, unless the kernel shapes with them.
+    """Make constexpr sizes ordinary parameters, unless the kernel uses them in shapes.
 
-    Loops, masks and places in memory are made of such sizes as well as of constants.
+    Loops, masks and addresses work with such sizes as well as with constants.
     """
-    # Every name that a shape is made of, also by way of others.
+    # Collect every name that a shape depends on, directly or through assignments.
     names: set[str] = set()
     for node in ast.walk(kernel):
         if isinstance(node, ast.Call) and _named(node) in _SHAPED:
@@ -204,7 +204,7 @@ def _is_size(text: str) -> bool:
 def _parameter(
     text: str, sources: Mapping[str, Any], where: str, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """What a parameter is, by the generator's name for it; a constant of the code when `fixed`."""
+    """Description of a parameter from its generated name; with `fixed`, a constant of the code."""
     for name, tensor in sources.items():
         if text == tensor.name:
             kind = "constant" if tensor.constexpr else "scalar"
@@ -235,7 +235,7 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 
 def _written(kernel: ast.FunctionDef, sources: Mapping[str, Any]) -> Iterator[str]:
-    """Parameters of the application that the kernel stores to, through whatever pointers."""
+    """Yield the application's parameters that the kernel stores to, by the names of pointers."""
     stored: set[str] = set()
     for call in (node for node in ast.walk(kernel) if isinstance(node, ast.Call) and node.args):
         if _named(call) == "store" or _named(call).startswith("atomic_"):
@@ -253,7 +253,7 @@ def _named(call: ast.Call) -> str:
 
 
 class _Sizes(ast.NodeTransformer):
-    """Generated names in the grid become kbuild's questions: `size(input, 0)`."""
+    """Replaces generated names in the grid by kbuild's queries, such as `size(input, 0)`."""
 
     def __init__(self, sources: Mapping[str, Any], where: str) -> None:
         self._sources = sources
@@ -279,7 +279,7 @@ def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
 def _judge_names(
     kernel: ast.FunctionDef, others: list[str], imports: list[str], where: str
 ) -> None:
-    """The generator leaves out the globals of the application's module."""
+    """Raise RefusalError for globals of the application's module, which the generator omits."""
     known = {*_KNOWN, *others, *(alias.asname or alias.name for alias in _aliases(imports))}
     names = [node for node in ast.walk(kernel) if isinstance(node, ast.Name)]
     known |= {node.arg for node in ast.walk(kernel) if isinstance(node, ast.arg)}
@@ -300,7 +300,7 @@ def _aliases(imports: list[str]) -> Iterator[ast.alias]:
 
 
 def _arguments(inputs: BuildInputs, index: int) -> dict[str, Any]:
-    """What `premake` was given that candidates are named by; dtypes are no such thing."""
+    """Arguments of `premake` that identify candidates; dtypes do not."""
     from ninetoothed import dtype  # type: ignore[import-not-found]
 
     args, kwargs, _ = inputs.configs[index]
@@ -312,7 +312,7 @@ def _arguments(inputs: BuildInputs, index: int) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What the kernel compares with: an enumeration's member as its value."""
+    """Value that the kernel compares with; the value of an enumeration's member."""
     return value.value if isinstance(value, enum.Enum) else value
 
 

@@ -1,4 +1,4 @@
-"""What `ninetoothed.build` is given for each kernel of a source; nothing is built.
+"""Collects the inputs of `ninetoothed.build` for each kernel of a source; nothing is built.
 
 Runs inside the DSL's own environment.
 """
@@ -29,7 +29,7 @@ class BuildInputs(NamedTuple):
 
 
 class BuildRecorder:
-    """Stands for `ninetoothed.build` while a source is imported."""
+    """Replaces `ninetoothed.build` while a source is imported."""
 
     def __init__(self) -> None:
         self.calls: list[BuildInputs] = []
@@ -45,7 +45,7 @@ class BuildRecorder:
         output_dir: Any = None,  # noqa: ARG002
         lazy: Any = False,  # noqa: ARG002
     ) -> Callable[..., Any]:
-        """Keep the inputs. `output_dir` and `lazy` mean nothing here."""
+        """Record the inputs; `output_dir` and `lazy` are ignored."""
         if caller not in _CUDA:
             what = f"`ninetoothed.build` has `caller={caller!r}`"
             raise RefusalError(f"{what}; kbuild makes CUDA images")
@@ -61,7 +61,7 @@ def _not_here(*_: Any, **__: Any) -> None:
 
 
 def collect(module: ModuleType, source: Path, calls: list[BuildInputs]) -> list[BuildInputs]:
-    """The kernels of an imported source: its calls of `build`, and what has the inputs' names.
+    """Return the kernels of a source: from its calls of `build`, and from variables with its names.
 
     `premake`, `configs`, `meta_parameters` and `kernel_name` describe the kernel that is named
     after the file unless `kernel_name` says otherwise; `<name>_premake` and so on describe <name>.
@@ -118,7 +118,7 @@ def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:
 
 
 def _plain(function: Any) -> Any:
-    """The function inside `functools.partial`."""
+    """Return the function inside `functools.partial`."""
     while hasattr(function, "func"):
         function = function.func
     return function

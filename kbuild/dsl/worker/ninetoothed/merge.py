@@ -1,6 +1,6 @@
-"""The configs of a kernel as one Triton function, whose constants select one and 64-bit positions.
+"""Merges the configs of a kernel into one Triton function, whose constants select a config.
 
-Each config becomes a function of its own, as NineToothed's generator wrote it; one function
+Each config becomes a function of its own, with NineToothed's code; one function
 with fixed names calls them. Needs only the standard library.
 """
 
@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from kbuild.dsl.worker.protocol import RefusalError
 
 INT32_LIMIT = 2**31 - 2**20
-"""The first number of elements that is not counted with 32 bits: a block has at most 2**20."""
+"""First number of elements that needs more than 32 bits: blocks have at most 2**20 elements."""
 _POSITIONED = {"load", "store"}
 
 
 def widen_positions(function: ast.FunctionDef, wide: str, *, loops: bool) -> None:
-    """Count with 64 bits where `wide` is true, a constant that becomes the last parameter.
+    """Compute positions with 64 bits if the constant `wide`, a new last parameter, is true.
 
-    `loops` says whether 32 bits are too few for loops over sizes that are written into the kernel;
-    loops over other sizes have the bits of these.
+    `loops` is true if loops over constant sizes need more than 32 bits;
+    other loops have the type of their sizes.
     """
     _PositionWidener(wide, loops=loops).visit(function)
     annotation = ast.parse("tl.constexpr", mode="eval").body
@@ -32,7 +32,7 @@ def widen_positions(function: ast.FunctionDef, wide: str, *, loops: bool) -> Non
 
 
 def has_long_loops(config: Mapping[str, Any]) -> bool:
-    """Whether the sizes in the kernel make more elements than 32 bits count."""
+    """True if constant sizes lead to more elements than 32 bits can count."""
     shapes = (tensor["shape"] for tensor in config["tensors"].values())
     return any(math.prod(size for size in shape if size) >= INT32_LIMIT for shape in shapes)
 
@@ -46,7 +46,7 @@ class _PositionWidener(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = _called(node)
         if name in _POSITIONED or name.startswith("atomic_"):
-            # Where it is, and whether it is there; what is stored stays as it is.
+            # Address and mask are positions; a stored value is not.
             before = self._in_position
             arguments = enumerate(node.args)
             node.args = [self._part(argument, is_position=not at) for at, argument in arguments]
@@ -92,7 +92,7 @@ FIXED = ("fixed", "power")
 
 
 class ConfigVariant(NamedTuple):
-    """What one set of constants means for some dtypes."""
+    """A config's function, and the conditions on constants and dtypes under which it is called."""
 
     conditions: tuple[str, ...]
     callee: str
@@ -100,23 +100,23 @@ class ConfigVariant(NamedTuple):
 
 
 def parameter_name(tensor: str, kind: str, axis: int) -> str:
-    """What a parameter is called in the entry."""
+    """Name of a parameter in the merged function."""
     word = {"fixed": "size"}.get(kind, kind)
     return {"pointer": f"{tensor}_ptr", "scalar": tensor}.get(kind, f"{tensor}_{word}_{axis}")
 
 
 class DispatchFunction(NamedTuple):
-    """The function that calls the configs' own ones."""
+    """The merged function, which calls the configs' functions."""
 
     name: str
     parameters: Sequence[str]
     constants: Sequence[str]
     wide: str
-    """The last constant."""
+    """Name of the last constant."""
     variants: Sequence[ConfigVariant]
 
     def text(self) -> str:
-        """The function: a branch for each variant, decided when it is compiled."""
+        """Source of the function: a branch for each variant, decided at compile time."""
         parameters = [*self.parameters]
         parameters += [f"{constant}: tl.constexpr" for constant in (*self.constants, self.wide)]
         lines = [f"@triton.jit\ndef {self.name}({', '.join(parameters)}):"]
@@ -131,10 +131,10 @@ class DispatchFunction(NamedTuple):
 
 
 def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -> str:
-    """The module: imports, what the applications call, the configs' functions, the entry.
+    """Source of the module: imports, helper functions, the configs' functions, the merged function.
 
     Raises:
-        RefusalError: two of these would have one name.
+        RefusalError: two functions would have the same name.
     """
     imports = dict.fromkeys(line for config in configs for line in config["imports"])
     functions = {v.callee: _function(v.config, v.callee) for v in entry.variants}
@@ -158,7 +158,7 @@ def _helpers(taken: Collection[str], configs: Sequence[Mapping[str, Any]]) -> di
 
 
 def _function(config: Mapping[str, Any], callee: str) -> str:
-    """A config's own function, which is told as its last argument how many bits it needs."""
+    """Source of a config's function; its last argument tells if 64 bits are needed."""
     (function,) = ast.parse(config["source"]).body
     if not isinstance(function, ast.FunctionDef):  # pragma: no cover - the generator wrote one
         raise RefusalError(f"`{config['function']}` is not a function")
@@ -170,7 +170,7 @@ def _function(config: Mapping[str, Any], callee: str) -> str:
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """The name, or one like it that is not taken yet; it is taken afterwards."""
+    """Return the name, or one like it that is not in `taken`; it is added to `taken`."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -192,15 +192,15 @@ def _passed(config: Mapping[str, Any], wide: str, constants: Collection[str]) ->
 TORCH_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 for _bits in (8, 16, 32, 64):
     TORCH_DTYPES |= {f"i{_bits}": f"int{_bits}", f"u{_bits}": f"uint{_bits}"}
-"""NineToothed's dtypes -> Torch's, which are those of `triton.language` as well."""
+"""NineToothed's dtypes -> Torch's, which `triton.language` uses as well."""
 _KINDS = ("pointer", "size", "stride", "scalar", *FIXED)
 _OPTIONS = ("num_warps", "num_stages")
 WIDE = "wide"
-"""The constant that says whether a call needs 64 bits to reach every element."""
+"""Name of the constant that is true if a call needs 64 bits to reach every element."""
 
 
 class MergedKernel(NamedTuple):
-    """A kernel as kbuild compiles it."""
+    """Source and description of a merged kernel."""
 
     text: str
     facts: dict[str, Any]
@@ -209,10 +209,10 @@ class MergedKernel(NamedTuple):
 def merge_configs(
     name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]
 ) -> MergedKernel:
-    """One kernel of all its configs.
+    """Merge all configs of a kernel.
 
     Raises:
-        RefusalError: the configs cannot be told apart, or belong to different functions.
+        RefusalError: calls cannot distinguish the configs, or the configs' parameters differ.
     """
     _judge(name, configs)
     parameters = list(_parameters(configs))
@@ -253,7 +253,7 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Everything that any config needs from a call, tensor by tensor."""
+    """Yield all parameters that any config needs from a call, by tensor."""
     wanted = {
         (parameter["tensor"], parameter["kind"], parameter["axis"])
         for config in configs
@@ -275,7 +275,7 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
 
 
 def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The arguments of `premake` that differ between configs, and those that are tuned."""
+    """Arguments of `premake` that differ between configs or are tuned."""
     names = dict.fromkeys(name for config in configs for name in config["arguments"])
     missing = object()
 
@@ -289,7 +289,7 @@ def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
 def _variants(
     name: str, constants: Mapping[str, str], configs: Sequence[Mapping[str, Any]]
 ) -> list[ConfigVariant]:
-    """Every config's function, those with the same text once."""
+    """Variants of all configs; configs with the same code share a function."""
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for config in configs:
         _keep(sets.setdefault(_key(config, constants), []), config, name)
@@ -309,7 +309,7 @@ def _key(config: Mapping[str, Any], constants: Mapping[str, str]) -> str:
 
 
 def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) -> None:
-    """Add a config to those with the same constants, unless it only has other options."""
+    """Add a config to those with the same constants, unless it differs only in options."""
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):

@@ -1,4 +1,4 @@
-"""Writes the C of one image: a header and a source that contain everything but the driver."""
+"""Generates C for one image: a header and a source that need only the driver."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _DIVISION = re.compile(r"(?<!/)/(?!/)")
 
 
 def read_grid(text: str, signature: ExportSignature) -> tuple[Expression, ...]:
-    """One to three expressions over arguments and constants, separated by commas.
+    """Parse one to three expressions over arguments and constants, separated by commas.
 
     C's `/` is read as `//`: both round alike where nothing is negative, and a negative grid is
     refused at run time.
 
     Raises:
-        UsageError: it is none, or uses what is no integer of the kernel.
+        UsageError: it is not a grid, or uses a name that is no integer of the kernel.
     """
     axes = _split(text)
     if not 0 < len(axes) <= _MAX_AXES or not all(axes):
@@ -48,7 +48,7 @@ def read_grid(text: str, signature: ExportSignature) -> tuple[Expression, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of parentheses."""
+    """Split at the commas outside of parentheses."""
     depth, axes = 0, [""]
     for character in text:
         depth += (character == "(") - (character == ")")
@@ -82,7 +82,7 @@ def _validate_leaf(leaf: Leaf, known: Sequence[str]) -> None:
 
 
 def _c_call(function: str, arguments: Sequence[str]) -> str:
-    """A function of the template; `kb_bad` has to be in scope."""
+    """C call of one of the template's functions; `kb_bad` has to be in scope."""
     if function in ("min", "max"):
         return reduce(lambda call, other: f"kb_{function}({call}, {other})", arguments)
     return f"kb_{function.removeprefix('floor_')}({', '.join(arguments)}, &kb_bad)"
@@ -100,7 +100,7 @@ _DIGITS = frozenset(b"01234567")
 
 
 def c_string_literals(data: bytes) -> Iterator[str]:
-    """Lines of adjacent string literals that stand for the bytes, and a zero behind them."""
+    """Yield lines of adjacent string literals for the bytes; C appends a zero."""
     line = ""
     for index, byte in enumerate(data):
         line += _escaped(byte, data[index + 1 : index + 2])
@@ -112,7 +112,7 @@ def c_string_literals(data: bytes) -> Iterator[str]:
 
 
 def _escaped(byte: int, following: bytes) -> str:
-    """A character; octal escapes are short where no digit follows."""
+    """Escaped character; an octal escape is short if no octal digit follows."""
     plain = _PLAIN.get(byte)
     if plain is not None:
         return plain
@@ -120,7 +120,7 @@ def _escaped(byte: int, following: bytes) -> str:
 
 
 MARK = "// kbuild-aot: "
-"""The line of a header that `kbuild aot link` reads."""
+"""Beginning of the line in a header that `kbuild aot link` reads."""
 STREAMS = {"cuda": "CUstream", "hip": "hipStream_t"}
 POINTERS = {"cuda": "CUdeviceptr", "hip": "hipDeviceptr_t"}
 ERRORS = {"cuda": "CUresult", "hip": "hipError_t"}
@@ -128,13 +128,13 @@ _FLOATS = {"fp16": "float", "bf16": "float", "fp32": "float", "fp64": "double"}
 _GRID_AXES = 3
 _HALVES = ("fp16", "bf16")
 _CLUSTER, _SPREAD, _COOPERATIVE, _PDL = 4, 5, 2, 6
-"""`CUlaunchAttributeID`."""
+"""Values of `CUlaunchAttributeID`."""
 
 
 def write_source(
     variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes, stem: str
 ) -> FileSet:
-    """The two files, whose paths begin with `stem`.
+    """Generate the header and the source, whose paths begin with `stem`.
 
     Raises:
         UsageError: the image has an argument that C functions cannot pass.
@@ -147,6 +147,7 @@ def write_source(
         "variant": variant,
         "backend": variant.backend,
         "what": f"{variant.name} for {variant.target}",
+        # The text appears inside of a C comment, which it must not end.
         "algo": [text.replace("*/", "* /") for text in variant.algo],
         "errors": ERRORS[variant.backend],
         "line": json.dumps(variant.to_json(), sort_keys=True),
@@ -160,14 +161,14 @@ def write_source(
 
 
 def prototype(variant: ExportVariant, *more: str) -> str:
-    """What stands between the parentheses of a launch function."""
+    """Parameters of a launch function in C."""
     backend = variant.backend
     arguments = (f"{c_type(a, backend)} {c_name(a)}" for a in variant.arguments)
     return ", ".join((f"{STREAMS[backend]} stream", *arguments, *more))
 
 
 def c_type(argument: ExportArgument, backend: str) -> str:
-    """An argument's type in C; half floats are passed as `float`."""
+    """C type of an argument; half floats are passed as `float`."""
     if argument.is_pointer:
         return POINTERS[backend]
     if argument.type in _FLOATS:
@@ -179,7 +180,7 @@ def c_type(argument: ExportArgument, backend: str) -> str:
 
 
 def assumption_condition(argument: ExportArgument) -> str:
-    """The C condition for what is assumed of an argument."""
+    """C condition for the assumption about an argument."""
     if argument.hint == 1:
         return f"{c_name(argument)} == 1"
     cast = "(uintptr_t)" if argument.is_pointer else ""
@@ -194,7 +195,7 @@ def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
 
 
 def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
-    """The image's parameters are the variant's arguments, in order."""
+    """Check that the image's parameters are the variant's arguments, in order."""
     folded = {argument.name for argument in variant.arguments if argument.hint == 1} & image.ones
     wanted = [(a.name, a.type) for a in variant.arguments if a.name not in folded]
     parameters = [(p.name, p.type) for p in image.parameters if p.name]
@@ -259,7 +260,7 @@ def _attributes(image: KernelImage) -> Iterator[tuple[int, str, Any]]:
 
 
 def _device_condition(target: ImageTarget) -> str:
-    """The C condition that a device of compute capability `major`.`minor` runs the image."""
+    """C condition for devices of capability `major`.`minor` that can run the image."""
     wanted = target.capability
     if wanted is None:
         return ""

@@ -41,12 +41,12 @@ _REQUIRED = ("kernel_name", "signature", "grid")
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What a command line asks for, before the kernel's own parameters are known."""
+    """Options of `kbuild aot triton`, before the kernel's parameters are known."""
 
     name: str
-    """The function."""
+    """Name of the function."""
     sources: tuple[str, ...]
-    """File names in one folder, the one with the function first."""
+    """File names in one folder; the file with the function is first."""
     signature: str
     grid: str
     targets: tuple[ImageTarget, ...]
@@ -59,10 +59,10 @@ class ExportRequest:
 def compilable_targets(
     targets: Sequence[ImageTarget], toolchain: Sequence[str], cuda: str
 ) -> tuple[ImageTarget, ...]:
-    """The targets as the compiler makes them for a release of CUDA: `sm_90` becomes `sm_90a`.
+    """Return the targets that the compiler has for a release of CUDA: `sm_90` becomes `sm_90a`.
 
     Raises:
-        UsageError: the compiler cannot make one of them.
+        UsageError: the compiler does not support a target.
     """
     return tuple(dict.fromkeys(_compilable_target(target, toolchain, cuda) for target in targets))
 
@@ -75,18 +75,18 @@ def _compilable_target(target: ImageTarget, toolchain: Sequence[str], cuda: str)
         number = f"{capability.major}.{capability.minor}{capability.feature}"
         arch = f"{number}+PTX" if target.kind == "ptx" else number
         resolved = Triton().targets("cuda", (arch,), cuda, toolchain)
-    meant = [target]
+    accepted = [target]
     if target.kind == "cubin" and target.arch[-1].isdigit():
-        meant.append(ImageTarget(f"{target.arch}a", target.kind))
+        accepted.append(ImageTarget(f"{target.arch}a", target.kind))
     for candidate in resolved.targets:
-        if candidate in meant:
+        if candidate in accepted:
             return candidate
     notes = "; ".join(resolved.notes)
     raise UsageError(f"`{target}` is nothing that {toolchain[0]} compiles for: {notes}")
 
 
 def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUnit, dict[str, Any]]:
-    """A unit for each target, with what the worker is asked; see `Language.request`."""
+    """Return a unit for each target with the worker's request; see `Language.request`."""
     arguments, name = signature.arguments, order.name
     request = {
         "function": name,
@@ -106,23 +106,23 @@ def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUni
 
 
 class _RequestedTriton(RequestedUnits, Triton):
-    """Triton, asked for units by a signature."""
+    """Triton with units from a command line."""
 
 
 def export(order: ExportRequest, root: Path, name: str, stem: str, services: Services) -> FileSet:
-    """The C files of every target.
+    """Compile every target and generate its C files.
 
     Args:
-        order: what to compile.
-        root: the folder of the sources.
-        name: what the functions are called.
+        order: the options.
+        root: folder of the sources.
+        name: name of the C functions.
         stem: path of the files without arch, digest and suffix.
-        services: how the world is reached.
+        services: access to processes, network and user.
 
     Raises:
         UsageError: signature or grid do not fit the kernel.
         BuildError: it cannot be imported or compiled.
-        ToolchainError: the toolchain cannot be had.
+        ToolchainError: the toolchain cannot be installed.
     """
     requests: dict[KernelUnit, dict[str, Any]] = {}
     with export_compiler(_RequestedTriton(requests), services) as compiler:

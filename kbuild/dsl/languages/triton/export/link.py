@@ -1,4 +1,4 @@
-"""Several exported images behind one function: by device, by hints, by constants and options."""
+"""Links exported images behind one function, which selects by device, hints and constants."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ExportHeader:
     """A header that `kbuild aot triton` wrote."""
 
     path: str
-    """As the command line gives it."""
+    """Path on the command line."""
     variant: ExportVariant
 
 
 def read_header(path: str, text: str) -> ExportHeader:
-    """What a header says of its image.
+    """Parse the description of an image in a header.
 
     Raises:
-        UsageError: it is not one that `kbuild aot triton` writes.
+        UsageError: the header was not written by `kbuild aot triton`.
     """
     line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
     try:
@@ -52,12 +52,12 @@ def read_header(path: str, text: str) -> ExportHeader:
 
 
 def link(headers: Sequence[ExportHeader], stem: str) -> FileSet:
-    """The two files that join the images; kernels of several names may be among them.
+    """Generate the two files that link the images of one or more kernels.
 
-    The first header of a name says what its algo 0 is.
+    Algo 0 of a kernel is that of its first header.
 
     Raises:
-        UsageError: they do not belong together.
+        UsageError: they cannot be linked together.
     """
     variants = [header.variant for header in headers]
     _validate_headers(headers)
@@ -101,37 +101,39 @@ def _validate_headers(headers: Sequence[ExportHeader]) -> None:
 
 
 def _c_parameter_types(variant: ExportVariant) -> str:
-    """What the C function takes; pointers of different types differ, since C cannot tell them."""
+    """Types and names of the C function's parameters; C cannot distinguish types of pointers."""
     return ", ".join(f"{argument.type} {argument.name}" for argument in variant.arguments)
 
 
 def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
-    own = [variant for variant in variants if variant.name == name]
-    first = own[0]
+    named = [variant for variant in variants if variant.name == name]
+    first = named[0]
     return {
         "name": name,
         "prototype": prototype(first),
         "call": ", ".join(["stream", *(c_name(argument) for argument in first.arguments)]),
         "types": [c_type(argument, first.backend) for argument in first.arguments],
-        "algos": [_algo(algo, own) for algo in dict.fromkeys(variant.algo for variant in own)],
-        "symbols": [variant.symbol for variant in own],
+        "algos": [_algo(algo, named) for algo in dict.fromkeys(variant.algo for variant in named)],
+        "symbols": [variant.symbol for variant in named],
     }
 
 
 def _algo(algo: tuple[str, ...], variants: Sequence[ExportVariant]) -> dict[str, Any]:
-    own = [variant for variant in variants if variant.algo == algo]
-    targets = sorted({variant.target for variant in own}, key=_order)
+    with_algo = [variant for variant in variants if variant.algo == algo]
+    targets = sorted({variant.target for variant in with_algo}, key=_order)
     return {
         "words": [word.replace("*/", "* /") for word in algo],
         "targets": targets,
-        "by_target": [{"name": t, "variants": list(_by_hints(t, own))} for t in targets],
+        "by_target": [{"name": t, "variants": list(_by_hints(t, with_algo))} for t in targets],
     }
 
 
 def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[str, str]]:
-    """Those that assume the most first; nothing is tried behind one that assumes nothing."""
-    own = [variant for variant in variants if variant.target == target]
-    for variant in sorted(own, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)):
+    """Yield variants with the most assumptions first; none is needed after one without any."""
+    for_target = [variant for variant in variants if variant.target == target]
+    for variant in sorted(
+        for_target, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)
+    ):
         conditions = [assumption_condition(a) for a in variant.arguments if a.hint]
         yield {"symbol": variant.symbol, "condition": " && ".join(conditions)}
         if not conditions:
@@ -139,7 +141,7 @@ def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[s
 
 
 def _order(text: str) -> tuple[Any, ...]:
-    """What is tried first: code before PTX, new archs before old, one chip before its family."""
+    """Sort key for targets: code before PTX, new archs before old, one chip before its family."""
     target = ImageTarget.parse(text)
     wanted = target.capability
     if wanted is None:

@@ -1,4 +1,4 @@
-"""What is exported: a signature and targets as Triton's own tools take them, and the variant."""
+"""The exported signature and targets, in the form of Triton's own tools, and the variant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbuild.system.errors import UsageError
 INTEGERS = tuple(f"{sign}{bits}" for bits in (1, 8, 16, 32, 64) for sign in "iu")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
 ELEMENTS = (*INTEGERS, *FLOATS, "fp8e4nv", "fp8e5")
-"""What pointers point to."""
+"""Types that pointers may point to."""
 DIVISOR = 16
 _HINTS = ("1", str(DIVISOR))
 _ENTRY = re.compile(r"(?P<type>\*?[A-Za-z_]\w*)\s*(?::\s*(?P<hint>\S*))?")
@@ -40,24 +40,24 @@ class ExportArgument:
 
     name: str
     type: str
-    """`*fp32`, `i32`, `fp64`."""
+    """Type such as `*fp32`, `i32`, `fp64`."""
     hint: int = 0
-    """16: assumed to be divisible by 16; 1: assumed to be 1; 0: nothing is assumed."""
+    """16: assumed to be divisible by 16; 1: assumed to be 1; 0: no assumption."""
 
     @property
     def is_pointer(self) -> bool:
-        """True for memory of the device."""
+        """True for a pointer to device memory."""
         return self.type.startswith("*")
 
     @property
     def is_integer(self) -> bool:
-        """True when expressions can use it."""
+        """True if expressions can use it."""
         return self.type in INTEGERS
 
 
 @dataclass(frozen=True)
 class ExportSignature:
-    """What every parameter of a kernel function gets."""
+    """The type or the value of every parameter of a kernel function."""
 
     arguments: tuple[ExportArgument, ...]
     constants: tuple[tuple[str, ExportConstant], ...]
@@ -69,7 +69,7 @@ def read_signature(
     """Read one entry per parameter: a type with or without a hint, or a constant's value.
 
     Raises:
-        UsageError: an entry is none, or does not fit its parameter.
+        UsageError: an entry is invalid, or does not fit its parameter.
     """
     entries = list(_entries(text))
     if len(entries) != len(parameters):
@@ -91,7 +91,7 @@ def read_signature(
 
 
 def _entries(text: str) -> Iterator[str]:
-    """The parts between commas that stand in no string and no parentheses."""
+    """Yield the entries: commas inside of strings and parentheses do not separate."""
     depth, entry = 0, ""
     for piece in _PIECE.findall(text):
         depth += (piece in "([{") - (piece in ")]}")
@@ -141,7 +141,7 @@ def _divisor(type_: str, hint: str | None, where: str) -> int:
 
 
 def _constant(entry: str) -> tuple[ExportConstant] | None:
-    """The value in a tuple of its own, since None is a value."""
+    """The constant in a tuple, since None is a value; None if it is not a constant."""
     try:
         value = ast.literal_eval(entry)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -162,16 +162,16 @@ def _hint(entry: str) -> str:
 _CUDA = re.compile(r"cuda:(?P<number>\d{2,3})(?P<feature>[af]?)(?::(?P<warp>\d+))?")
 _HIP = re.compile(r"hip:(?P<arch>\w+)(?::(?P<warp>\d+))?")
 _ONE_CHIP = 90
-"""From here on Triton makes code for one chip alone: `sm_90a`."""
+"""First capability from which on Triton compiles for one chip only: `sm_90a`."""
 _WARP = 32
 _TARGET_HINT = "e.g. `cuda:90:32`, `hip:gfx942:64`, `sm_80`, `compute_80` for PTX"
 
 
 def read_target(text: str) -> ImageTarget:
-    """The target that a text means.
+    """Parse a target.
 
     Raises:
-        UsageError: it means none.
+        UsageError: it is not a target.
     """
     if match := _CUDA.fullmatch(text):
         _validate_warp(text, match["warp"], _WARP)
@@ -210,22 +210,22 @@ _RESERVED_NAMES = re.compile(
     rf"(?:{'|'.join(_KEYWORDS.split())}|stream|algo|result|fits|u?int\d+_t|size_t|NULL|INT64_M\w+"
     r"|CUstream|CUdeviceptr|hipStream_t|hipDeviceptr_t|linux|unix|kb_\w*|KB_\w*)_*"
 )
-"""Words of C and C++, what the headers define, and what the generated functions call their own;
-none of these ends in `_`."""
+"""Words of C and C++, and names in the headers and generated functions; `_` after a name avoids
+them."""
 
 
 @dataclass(frozen=True)
 class ExportVariant:
-    """What one pair of files holds."""
+    """Description of one exported header and source."""
 
     name: str
-    """What joined functions are called."""
+    """Name of the function after linking."""
     target: str
-    """`sm_90a`, `compute_80`, `gfx942`."""
+    """Such as `sm_90a`, `compute_80`, `gfx942`."""
     arguments: tuple[ExportArgument, ...]
     constants: tuple[tuple[str, ExportConstant], ...] = ()
     options: Pairs = ()
-    """`num_warps` and the like."""
+    """Launch options such as `num_warps`."""
     grid: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -241,19 +241,19 @@ class ExportVariant:
 
     @property
     def digest(self) -> str:
-        """8 hexadecimal digits of everything but the arch."""
+        """8 hexadecimal digits over everything but the target."""
         facts = {key: value for key, value in self.to_json().items() if key != "target"}
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def symbol(self) -> str:
-        """The launch function; the arch is part of it."""
+        """Name of the launch function; the target is part of it."""
         return f"{self.name}_{self.target}_{self.digest}"
 
     @property
     def algo(self) -> tuple[str, ...]:
-        """Everything that an author chooses between: constants and options, as `BLOCK=1024`."""
+        """Constants and options that a caller chooses between, as `BLOCK=1024`."""
         pairs = (*self.constants, *self.options)
         return tuple(f"{name}={json.dumps(value)}" for name, value in pairs)
 
@@ -263,7 +263,7 @@ class ExportVariant:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ExportVariant:
-        """The inverse of `to_json`.
+        """Parse the JSON object of `to_json`.
 
         Raises:
             ValueError: it is not a variant.
@@ -282,14 +282,14 @@ class ExportVariant:
 def variant_of(
     name: str, target: ImageTarget, signature: ExportSignature, options: Pairs, grid: Sequence[str]
 ) -> ExportVariant:
-    """The variant that a command line asks for."""
+    """Return the variant for the options of a command line."""
     return ExportVariant(
         name, str(target), signature.arguments, signature.constants, options, tuple(grid)
     )
 
 
 def c_name(argument: ExportArgument) -> str:
-    """What the argument is called in C."""
+    """C name of the argument; reserved words get a `_`."""
     is_reserved = _RESERVED_NAMES.fullmatch(argument.name) is not None
     return f"{argument.name}_" if is_reserved else argument.name
 

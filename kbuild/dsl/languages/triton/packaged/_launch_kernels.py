@@ -25,17 +25,17 @@ from ._launch_values import (
 
 _INT32 = (-(2**31), 2**31 - 1)
 _MISSING = object()
-"""In the place of an argument that a launch lacks."""
+"""Default value for parameters that a launch must pass."""
 _OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
-"""Launch options that change nothing with these values."""
+"""Launch options that have no effect with these values."""
 
 
 class NotCompiledError(RuntimeError):
-    """A launch that nothing was compiled for."""
+    """A launch that no image was compiled for."""
 
 
 class KernelInterface:
-    """What `kernel[grid]` is asked of."""
+    """Base class of kernels: defines `kernel[grid]`."""
 
     fn: Any
     arg_names: list[str]
@@ -48,19 +48,19 @@ class KernelInterface:
         raise NotImplementedError
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """As `kernel[grid](*args, **kwargs)`; nothing has to warm up."""
+        """Launch with Triton's internal signature; a warm-up does nothing."""
         return None if warmup else self.launch(grid, *args, **kwargs)
 
     def warmup(self, *_: Any, **__: Any) -> None:
-        """Nothing: the kernel is compiled."""
+        """Do nothing: the kernel is compiled already."""
 
     def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a launch with these arguments finds an image."""
+        """True if a launch with these arguments has an image."""
         raise NotImplementedError
 
 
 class JITFunction(KernelInterface):
-    """A function of `@triton.jit` or `@gluon.jit`: a kernel if compiled, else what kernels call."""
+    """Function with `@triton.jit` or `@gluon.jit`: a compiled kernel, or a device function."""
 
     def __init__(self, fn: Callable[..., Any], package: Any) -> None:
         self.fn, self._package = fn, package
@@ -73,13 +73,13 @@ class JITFunction(KernelInterface):
         self._key_of: Any = None
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to: Triton does."""
+        """Raise an error, as Triton does."""
         raise RuntimeError(
             f"`{self.__name__}` is a kernel: launch it, `{self.__name__}[grid](...)`"
         )
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """The first launch: write the function that all others call."""
+        """Generate `launch` on the first launch; it replaces this method."""
         self._prepare()
         return self.launch(grid, *args, **kwargs)
 
@@ -115,7 +115,7 @@ class JITFunction(KernelInterface):
 
     @functools.cached_property
     def table_options(self) -> set[str]:
-        """The launch options that anything was compiled with."""
+        """Launch options that some image was compiled with."""
         launches = self.table["launches"] if self.table else ()
         return {name for launch in launches for name in launch["options"]}
 
@@ -129,10 +129,10 @@ class JITFunction(KernelInterface):
             return None
 
     def launch_slowly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Launch with arguments that are not as they usually are, or say why that cannot be.
+        """Launch with unusual arguments: normalise them, or use Triton if no image fits.
 
         Raises:
-            NotCompiledError: nothing was compiled for them, and Triton is not to be used.
+            NotCompiledError: no image fits, and Triton is not available or not allowed.
         """
         if any(value is _MISSING for value in args):
             raise TypeError(f"`{self.__name__}` is launched without one of its arguments")
@@ -161,7 +161,7 @@ class JITFunction(KernelInterface):
 
 
 def _plain(value: Any) -> Any:
-    """A value as images are looked up by it."""
+    """Normalise a value for looking up images."""
     if isinstance(value, Constexpr):
         return value.value
     if isinstance(value, TensorWrapper):
@@ -185,7 +185,7 @@ def _described(value: Any) -> str:
 
 
 def _for_triton(value: Any) -> Any:
-    """A value of ours as Triton has it."""
+    """Convert a stand-in to Triton's own value."""
     if isinstance(value, Constexpr):
         return value.value
     triton = importlib.import_module("triton")
@@ -207,7 +207,7 @@ _SCALARS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "none": No
 
 
 class LaunchSource:
-    """The Python source of a kernel's launches: one lookup, one call of an op.
+    """Generates the Python source of a kernel's launches: one lookup, one call of an op.
 
     A kernel's table has `launches`, each with `arguments` (parameter -> `*float16`, `int`, `int64`,
     `float`, `bool`, `none`, or a descriptor), `constants`, `options`, and the `op` and `form` that
@@ -226,7 +226,7 @@ class LaunchSource:
             if any(name in launch["constants"] for launch in self.launches)
         ]
         self.layouts = list(dict.fromkeys(tuple(self._passed(launch)) for launch in self.launches))
-        """Which arguments an op is called with: the names and whether it is a descriptor."""
+        """Argument lists of the ops: names, and True for a descriptor."""
         self.known: dict[Any, tuple[int, Any, int]] = {}
 
     @staticmethod
@@ -236,7 +236,7 @@ class LaunchSource:
                 yield name, isinstance(kind, Mapping)
 
     def executed(self) -> dict[str, Any]:
-        """The functions of the source, and what they refer to."""
+        """Execute the source; return its namespace with `launch` and `key_of`."""
         package = self.function._package  # noqa: SLF001 - of this module
         for launch in self.launches:
             layout = self.layouts.index(tuple(self._passed(launch)))
@@ -257,7 +257,7 @@ class LaunchSource:
         return namespace
 
     def _key(self, launch: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The key as the source computes it."""
+        """Key of a launch, equal to the one that the source computes."""
         key: list[Any] = []
         for name in self.function.arg_names:
             if name in self.constants:
@@ -271,7 +271,7 @@ class LaunchSource:
         return (*key, *(launch["options"].get(name) for name in own))
 
     def _is_ambiguous(self, name: str) -> bool:
-        """Whether values of other types equal one of the constant's: `1`, `True` and `1.0`."""
+        """True if a constant equals values of other types: `1`, `True` and `1.0`."""
         values = [_constant_value(launch["constants"].get(name)) for launch in self.launches]
         return any(isinstance(value, float) or value in (0, 1) for value in values)
 
@@ -286,7 +286,7 @@ class LaunchSource:
         yield from (name for name in self.options if name not in self.function.arg_names)
 
     def _kind_source(self, name: str) -> str:
-        """An expression for the kind of an argument, as fast as what is compiled allows."""
+        """Expression for the kind of an argument; the fastest one that tells the images apart."""
         kinds = {
             "descriptor" if isinstance(launch["arguments"][name], Mapping)
             else "*" if launch["arguments"][name].startswith("*")
@@ -302,7 +302,7 @@ class LaunchSource:
         return f"_kind({name})"
 
     def text(self) -> str:
-        """`launch(_kb_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
+        """Source of `launch(_kb_grid, <parameters>, *, <options>)` and `key_of(...)`."""
         names = self.function.arg_names
         own = [name for name in self.options if name not in names]
         parameters = [*self._parameters()]
@@ -330,7 +330,7 @@ class LaunchSource:
         )
 
     def _parameters(self) -> Iterator[str]:
-        """The kernel's, without what heuristics compute: Python wants defaults behind those."""
+        """Parameters of `launch`; those that heuristics compute are optional, as all after them."""
         is_optional = False
         for parameter in self.function.signature.parameters.values():
             name = parameter.name
@@ -368,12 +368,12 @@ def launch(_kb_grid, /, {parameters}**_kb_others):
 
 
 def _items(names: Sequence[str]) -> str:
-    """`'a': a, ` for each name."""
+    """Items of a dict display: `'a': a, ` for each name."""
     return "".join(f"{name!r}: {name}, " for name in names)
 
 
 def _argument_kind(value: Any) -> Any:
-    """What a kernel is compiled for, of an argument that comes in several kinds."""
+    """Kind of an argument that images are compiled for, if it has several."""
     kind = value.__class__
     if kind is int:
         return int if _INT32[0] <= value <= _INT32[1] else "int64"
@@ -385,7 +385,7 @@ def _argument_kind(value: Any) -> Any:
 
 
 def _kind_value(kind: Any) -> Any:
-    """The same, as a table says it."""
+    """Kind of an argument in a table, as `_argument_kind` returns it."""
     import torch
 
     if isinstance(kind, Mapping):
@@ -398,7 +398,7 @@ def _kind_value(kind: Any) -> Any:
 
 
 def _constant_value(value: Any) -> Any:
-    """A constant as a table says it."""
+    """Constant in a table as a Python value."""
     if isinstance(value, Mapping):
         return _dtype(value["dtype"]) if "dtype" in value else value["string"]
     return value
@@ -424,7 +424,7 @@ class Heuristics(KernelInterface):
         return own
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Launch it with what the heuristics say."""
+        """Launch with the values that the heuristics compute."""
         if isinstance(self.fn, JITFunction) and self.values.keys() <= {*self.arg_names}:
             self.__dict__["launch"] = LaunchSource(self.fn, self.values).executed()["launch"]
             return self.launch(grid, *args, **kwargs)
@@ -440,9 +440,9 @@ class Heuristics(KernelInterface):
 
 
 class Autotuner(KernelInterface):
-    """A kernel with `@triton.autotune`: the tuned candidate of a call, or the first compiled one.
+    """A kernel with `@triton.autotune`; launches use the tuned candidate or the first compiled one.
 
-    Hooks of candidates run as they do with Triton; those of the tuner are for measuring.
+    Candidates' hooks run as with Triton; the tuner's hooks do not, since nothing is measured.
     """
 
     def __init__(
@@ -463,7 +463,7 @@ class Autotuner(KernelInterface):
         self.__name__: str = fn.__name__
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Launch it with a candidate."""
+        """Launch with the candidate of the call's key, chosen on first use."""
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         get = named.get
         key = (
@@ -510,7 +510,7 @@ class Autotuner(KernelInterface):
 
     @functools.cached_property
     def _tensors(self) -> list[str]:
-        """The parameters that are tensors in some launch."""
+        """Parameters that are tensors in some launch."""
         arguments = [launch["arguments"] for launch in self._table["launches"]]
         return [
             name
@@ -521,7 +521,7 @@ class Autotuner(KernelInterface):
         ]
 
     def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
-        """The candidates that were the fastest in recorded calls, the nearest call first."""
+        """Candidates that were fastest in recorded calls, the nearest call first."""
         rows = self._table.get("tuned", ())
         key = [_plain(named.get(name)) for name in self.keys]
         device = _device_name(named.values()) if rows else ""
@@ -536,7 +536,7 @@ class Autotuner(KernelInterface):
 
 
 def _without_defaults(config: Config) -> dict[str, Any]:
-    """What a candidate passes to a launch."""
+    """Constants and options of a candidate, without those that have no effect."""
     return {
         name: value
         for name, value in config.all_kwargs().items()
@@ -545,7 +545,7 @@ def _without_defaults(config: Config) -> dict[str, Any]:
 
 
 def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
-    """How far apart two keys are."""
+    """Distance between two keys, for finding the nearest recorded call."""
     distance = 0.0
     for a, b in zip(left, right, strict=False):
         if isinstance(a, int) and isinstance(b, int):

@@ -1,4 +1,4 @@
-"""What an author's Triton files run with where there is no Triton: their launches are ours.
+"""Runs an author's Triton files without Triton: launches call the package's compiled ops.
 
 kbuild copies this file into packages. It needs Torch and nothing else.
 """
@@ -29,12 +29,12 @@ from ._launch_values import (
 )
 
 _KERNELS = ("JITFunction", "InterpretedFunction")
-"""Classes of Triton's kernels; Gluon's are derived from the first."""
+"""Names of Triton's kernel classes; Gluon's are derived from the first."""
 _LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
 
 
 class TritonModule(ModuleType):
-    """A module in the place of one of Triton's; what it lacks is for kernels only."""
+    """Stand-in for a module of Triton; names that it lacks are usable only in kernels."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -50,7 +50,7 @@ class TritonModule(ModuleType):
 
 
 class ImportlibModule(ModuleType):
-    """`importlib` as the author's files see it: it imports what their statements import."""
+    """`importlib` as the author's files see it; `import_module` redirects like their `import`."""
 
     def __init__(self, import_module: Callable[..., Any]) -> None:
         super().__init__("importlib")
@@ -61,14 +61,14 @@ class ImportlibModule(ModuleType):
 
 
 class ActiveDriver:
-    """`triton.runtime.driver.active`, as Torch says it."""
+    """`triton.runtime.driver.active`, with Torch's answers."""
 
     class utils:  # noqa: N801 - Triton's
-        """Its functions."""
+        """Functions of the driver."""
 
         @staticmethod
         def get_device_properties(device: Any = 0) -> dict[str, Any]:
-            """What Torch knows of a device, by Triton's names."""
+            """Torch's properties of a device, under Triton's names."""
             import torch
 
             properties = torch.cuda.get_device_properties(device)
@@ -89,7 +89,7 @@ class ActiveDriver:
         return int(torch.cuda.current_device())
 
     def get_active_torch_device(self) -> Any:
-        """The same for Torch."""
+        """The current device as a `torch.device`."""
         import torch
 
         return torch.device("cuda", torch.cuda.current_device())
@@ -124,7 +124,7 @@ class ActiveDriver:
 
 
 class Package:
-    """The kernels of one package, and the author's files that launch them."""
+    """The kernels of a package, and the author's files that launch them."""
 
     def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
         self._name, self._ops, self._table = name, ops, table
@@ -134,21 +134,21 @@ class Package:
         }
         self._modules: dict[str, ModuleType] = {}
         self._own = table["modules"]
-        """The author's names of modules -> their names in the package."""
+        """The author's module names -> their names in the package."""
         self._builtins = {**vars(builtins), "__import__": self._import}
         self._importlib = ImportlibModule(self._import_module)
 
     def op(self, name: str) -> Any:
-        """The native launch of that name."""
+        """Return the native launch of that name."""
         overload = getattr(self._ops, name).default
-        return getattr(overload, "_op", overload)  # what calling the overload comes to
+        return getattr(overload, "_op", overload)  # the function that the overload calls
 
     def execute(self, module: str, source: str) -> None:
         """Run one of the author's files as a module of the package.
 
         Args:
-            module: its full name; it is being imported.
-            source: the file, relative to `_captured_sources`.
+            module: full name of the module, which is being imported.
+            source: path of the file, relative to `_captured_sources`.
         """
         namespace = vars(sys.modules[module])
         path = str(self._folder / "_captured_sources" / source)
@@ -158,16 +158,16 @@ class Package:
         exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
 
     def is_jit(self, source: str) -> bool:
-        """Whether Triton compiles what nothing was compiled for."""
+        """True if Triton compiles launches that have no image."""
         return source in self._table["jit"]
 
     @staticmethod
     def has_triton() -> bool:
-        """Whether Triton is installed."""
+        """True if Triton is installed."""
         return importlib.util.find_spec("triton") is not None
 
     def jitted(self, function: JITFunction) -> Any:
-        """The kernel with Triton itself, from the same file."""
+        """Return Triton's own kernel from the same file."""
         sources = self._table["sources"]
         file = next(file for file, source in sources.items() if source == function.source)
         parts = list(Path(file).with_suffix("").parts)
@@ -234,7 +234,7 @@ class Package:
         return module
 
     def _names(self, module: str) -> dict[str, Any]:
-        """What works outside of kernels."""
+        """Names of a module that work outside of kernels."""
         names: dict[str, Any] = {}
         if module in ("triton", "triton.runtime", "triton.runtime.jit", "triton.runtime.autotuner"):
             names = {

@@ -1,4 +1,4 @@
-"""What an author's Triton files compute with outside of kernels, where there is no Triton.
+"""Triton's names that work outside of kernels, for an author's files without Triton.
 
 kbuild copies this file into packages. It needs Torch and nothing else.
 """
@@ -26,7 +26,7 @@ _TORCH_DTYPES = {"float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2", "int1
 
 
 class KernelOnlyName:
-    """A name of Triton's that means something inside of kernels only."""
+    """A name of Triton's that is usable only inside of kernels."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -37,7 +37,7 @@ class KernelOnlyName:
         return KernelOnlyName(f"{self.__name__}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a decorated function or class as it is; everything else needs Triton."""
+        """Return a decorated function or class unchanged; any other call requires Triton."""
         if len(args) == 1 and not kwargs and isinstance(args[0], (FunctionType, type)):
             return args[0]
         raise RuntimeError(
@@ -61,7 +61,7 @@ class KernelOnlyName:
 
 
 class Dtype:
-    """A dtype of `triton.language`; `str()` gives Triton's name of it: `fp16`."""
+    """A dtype of `triton.language`; `str()` returns Triton's short name, such as `fp16`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class Dtype:
         return hash(self.name)
 
     def is_floating(self) -> bool:
-        """Whether its values are floating-point numbers."""
+        """True for floating-point dtypes."""
         return self.name.startswith(("fp", "bf"))
 
     is_fp8 = property(lambda self: self.name.startswith("fp8"))
@@ -142,17 +142,17 @@ class TensorDescriptor:
     def from_tensor(
         tensor: Any, block_shape: Sequence[int], padding: str = "zero", **options: Any
     ) -> TensorDescriptor:
-        """The descriptor of a whole tensor."""
+        """Return the descriptor of a whole tensor."""
         return TensorDescriptor(
             tensor, tensor.shape, tensor.stride(), block_shape, padding, **options
         )
 
     def key(self) -> tuple[Any, ...]:
-        """What a kernel is compiled for."""
+        """Properties that a kernel is compiled for."""
         return ("descriptor", self.base.dtype, tuple(self.block_shape), self.padding)
 
     def tensor(self) -> Any:
-        """The tensor with the descriptor's shape and strides."""
+        """Return the tensor with the descriptor's shape and strides."""
         base, shape, strides = self.base, self.shape, self.strides
         if tuple(base.shape) == tuple(shape) and base.stride() == tuple(strides):
             return base
@@ -161,7 +161,7 @@ class TensorDescriptor:
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """`NVMMASharedLayout` of Gluon: where a block lies in shared memory."""
+    """Gluon's `NVMMASharedLayout`: the layout of a block in shared memory."""
 
     swizzle_byte_width: int
     element_bitwidth: int
@@ -178,7 +178,7 @@ class SharedLayout:
         fp4_padded: bool = False,
         cga_layout: Any = None,
     ) -> SharedLayout:
-        """With the widest swizzle that the block allows."""
+        """Return the layout with the widest swizzle that the block allows."""
         if cga_layout is not None:
             raise RuntimeError("a block that is divided among a cluster was not compiled")
         shape = [*block_shape[1:], block_shape[0]] if transposed else [*block_shape]
@@ -190,12 +190,12 @@ class SharedLayout:
         return SharedLayout(swizzle, bits, len(shape), transposed, fp4_padded)
 
     def key(self) -> tuple[Any, ...]:
-        """What a kernel is compiled for."""
+        """Properties that a kernel is compiled for."""
         return (self.swizzle_byte_width, self.transposed, self.fp4_padded)
 
 
 class GluonDescriptor(TensorDescriptor):
-    """`triton.experimental.gluon.nvidia.hopper.TensorDescriptor`: with the layout of a block."""
+    """`triton.experimental.gluon.nvidia.hopper.TensorDescriptor`, which has a layout."""
 
     def __init__(  # noqa: PLR0917 - Gluon's
         self,
@@ -218,7 +218,7 @@ class GluonDescriptor(TensorDescriptor):
         padding: str = "zero",
         **options: Any,
     ) -> GluonDescriptor:
-        """The descriptor of a whole tensor."""
+        """Return the descriptor of a whole tensor."""
         return GluonDescriptor(
             tensor, tensor.shape, tensor.stride(), block_shape, layout, padding, **options
         )
@@ -229,7 +229,7 @@ class GluonDescriptor(TensorDescriptor):
 
 
 class TensorWrapper:
-    """`triton.reinterpret(tensor, dtype)`."""
+    """Result of `triton.reinterpret(tensor, dtype)`."""
 
     def __init__(self, base: Any, dtype: Any) -> None:
         import torch
@@ -260,7 +260,7 @@ class Config:
         self.maxnreg, self.pre_hook, self.ir_override = maxnreg, pre_hook, ir_override
 
     def all_kwargs(self) -> dict[str, Any]:
-        """Constants and launch options."""
+        """Constants and launch options, by name."""
         options = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
         pairs = ((name, getattr(self, name)) for name in options)
         return {**self.kwargs, **{name: value for name, value in pairs if value is not None}}
