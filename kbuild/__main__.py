@@ -21,7 +21,7 @@ _USAGE = 2
 
 
 def entry() -> None:
-    """What the installed `kbuild` program calls."""
+    """Run the installed `kbuild` program."""
     # Have all three streams, and have data take any path and any text.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -250,7 +250,7 @@ METAPHORS = {
     "sheet", "shelf", "shop", "site", "standing", "surface", "told", "turn", "words", "workshop",
 }  # fmt: skip
 """Names that say nothing of a value's type; modules call it by that."""
-_NO_SUBJECT = re.compile(r"(What|Whether|Of|Those|How)\b")
+NO_SUBJECT = re.compile(r"(What|Whether|Of|Those|How)\b")
 
 
 def names_in(tree: ast.Module) -> set[str]:
@@ -265,7 +265,7 @@ def names_in(tree: ast.Module) -> set[str]:
             names.add(node.attr)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
-    return {name.strip("_") for name in names}
+    return {name.strip("_").lower() for name in names}
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:
@@ -278,10 +278,13 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
             node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         )
         for before, statement in zip([None, *body], body, strict=False):
-            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            text = value.value if isinstance(value, ast.Constant) else None
             is_first = before is None and is_documented
-            if is_text and (is_first or isinstance(before, (ast.Assign, ast.AnnAssign))):
-                yield str(statement.value.value)
+            if isinstance(text, str) and (
+                is_first or isinstance(before, (ast.Assign, ast.AnnAssign))
+            ):
+                yield text
 
 
 def words(package: Path, modules: Mapping[str, tuple[ast.Module, int]]) -> Figures:
@@ -291,7 +294,7 @@ def words(package: Path, modules: Mapping[str, tuple[ast.Module, int]]) -> Figur
     lines = [line for path in package.rglob("*.py") for line in path.read_text("utf-8").split("\n")]
     return {
         "metaphors among names": sum(len(METAPHORS & names_in(tree)) for tree in trees),
-        "docstrings without a subject": sum(bool(_NO_SUBJECT.match(text)) for text in texts),
+        "docstrings without a subject": sum(bool(NO_SUBJECT.match(text)) for text in texts),
         "comment lines": sum(line.lstrip().startswith("#") for line in lines),
     }
 

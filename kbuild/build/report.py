@@ -177,7 +177,7 @@ class VariantRow:
 
     outcome: VariantOutcome
     color: int
-    made: int
+    objects: int
     hits: int
     cpu: float
     size: int
@@ -248,7 +248,7 @@ def _variant_row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) 
     return VariantRow(
         outcome,
         colors[outcome.variant],
-        made=sum(1 for unit in own if not unit.image),
+        objects=sum(1 for unit in own if not unit.image),
         hits=sum(1 for unit in own if unit.cache == "hit" and not unit.image),
         cpu=sum(unit.cpu for unit in own),
         size=_size_of(outcome.folder),

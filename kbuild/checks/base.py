@@ -95,7 +95,7 @@ class Output:
     """Another version of the same variant, which has to work in the same process."""
     memory: ProbeCache = field(default_factory=ProbeCache)
     """Asks other interpreters; without a folder they are always started."""
-    foreign: frozenset[Path] = frozenset()
+    built_elsewhere: frozenset[Path] = frozenset()
     """Folders among `root` and `beside` that were built elsewhere; nothing imports them unless
     `loads_foreign`."""
     loads_foreign: bool = False
@@ -103,7 +103,7 @@ class Output:
 
     def is_barred(self, folder: Path) -> bool:
         """True for a folder with code that the user did not ask to run."""
-        return folder in self.foreign and not self.loads_foreign
+        return folder in self.built_elsewhere and not self.loads_foreign
 
     @property
     def limits(self) -> CheckLimits:

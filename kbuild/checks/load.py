@@ -196,7 +196,7 @@ class LoadCheck(Check):
         alone = self._ask(python, kernel)
         yield from self._named_findings(alone, python, kernel)
         protected = alone.sandboxed if alone.by else is_sandboxed()
-        if output.foreign and output.loads_foreign and not protected:
+        if output.built_elsewhere and output.loads_foreign and not protected:
             yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
         if output.beside is not None and output.is_barred(output.beside):
             what = f"beside {output.beside}: {NOT_LOADED}"

@@ -221,7 +221,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
             other_pythons=terms.loading.others,
             beside=beside,
             memory=memory,
-            foreign=frozenset(_built_elsewhere(memory, folder, beside)),
+            built_elsewhere=frozenset(_built_elsewhere(memory, folder, beside)),
             loads_foreign=terms.loads_foreign,
         )
 

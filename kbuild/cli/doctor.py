@@ -42,7 +42,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _item_text(item: DiagnosisItem) -> str:
     if item.state == "ok":
-        return item.found
+        return item.details
     mend = f": {item.mend}" if item.mend else ""
     advice = f"for {item.needed_for}{mend}"
-    return f"{item.found}; {advice}" if item.found else advice
+    return f"{item.details}; {advice}" if item.details else advice

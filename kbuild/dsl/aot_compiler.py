@@ -194,11 +194,11 @@ class AotCompiler:
         self._client, self._log = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
         self._lock = threading.Lock()
         self._places: dict[tuple[str, tuple[str, ...], str], CompileEnvironment] = {}
-        self._made: dict[str, Future[CompileResult | Rejection]] = {}
+        self._results: dict[str, Future[CompileResult | Rejection]] = {}
         self._described: dict[str, Future[Mapping[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         """Key of each unit that was compiled in this run -> seconds that it took."""
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def prepare(self, kernel: CompilableKernel) -> CompileEnvironment:
         """Return the environment that compiles the kernel, after installing what is missing.
@@ -317,8 +317,8 @@ class AotCompiler:
     def is_news(self, message: str) -> bool:
         """True for a new message: one for several variants is printed once."""
         with self._lock:
-            is_new = message not in self._said
-            self._said.add(message)
+            is_new = message not in self._reported
+            self._reported.add(message)
         return is_new
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class AotCompiler:
     ) -> _PendingUnit:
         unit, request, key = parts
         with self._lock:
-            future, is_ours = _claim_future(self._made, key)
+            future, is_ours = _claim_future(self._results, key)
         result = self._cache.find(key) if is_ours else None
         if result is not None:
             future.set_result(result)
@@ -437,7 +437,7 @@ class AotCompiler:
             if not pending.result.done():
                 # A later call in the same process may ask again and must not get this error.
                 with self._lock:
-                    self._made.pop(pending.key, None)
+                    self._results.pop(pending.key, None)
                 pending.result.set_exception(error)
 
     def _description(

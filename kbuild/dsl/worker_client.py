@@ -41,7 +41,7 @@ class CompileLog:
     """Path of the log; see `kbuild.build.unit_log`."""
 
     @contextmanager
-    def turn(
+    def compiling(
         self, unit: KernelUnit, variant: str, worker: WorkerProcess
     ) -> Iterator[CompileRecord]:
         """Log the compilation that a worker performs in the block."""
@@ -59,7 +59,7 @@ class CompileLog:
         self._write(unit, variant, time.time(), logged)
 
     def _write(
-        self, unit: KernelUnit, variant: str, start: float, turn: CompileRecord, **facts: float
+        self, unit: KernelUnit, variant: str, start: float, compiled: CompileRecord, **facts: float
     ) -> None:
         record = {
             "unit": unit_label(unit) + ("" if unit.aligned else " (any alignment)"),
@@ -67,8 +67,8 @@ class CompileLog:
             "language": unit.language,
             "start": start,
             "end": time.time(),
-            "status": int(turn.is_refused),
-            "cache": "miss" if turn.is_made or turn.is_refused else "hit",
+            "status": int(compiled.is_refused),
+            "cache": "miss" if compiled.is_made or compiled.is_refused else "hit",
             "image": True,
             **facts,
         }
@@ -135,7 +135,7 @@ class WorkerClient:
         """
 
         def ask(worker: WorkerProcess) -> CompileResult | Rejection:
-            with self._log.turn(unit, asked.variant, worker) as record:
+            with self._log.compiling(unit, asked.variant, worker) as record:
 
                 def answer_kernel(kernel: str) -> bool:
                     record.is_made = makes(kernel)

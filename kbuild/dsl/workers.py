@@ -48,11 +48,11 @@ class WorkerProcess:
         The descriptor of the pipe that the worker watches is added as the last argument.
         """
         self.scratch = scratch
-        self._words = scratch / "stderr"
+        self._stderr = scratch / "stderr"
         self._stopping = threading.Lock()
         ours, self._life = os.pipe()
         try:
-            with self._words.open("wb") as stream:
+            with self._stderr.open("wb") as stream:
                 self._process = subprocess.Popen(  # noqa: TID251 - this is the door
                     (*argv, str(ours)),
                     env=dict(env),
@@ -117,7 +117,7 @@ class WorkerProcess:
                 seconds, after which it is killed.
         """
         self._asked += 1
-        stderr_size = self._words.stat().st_size
+        stderr_size = self._stderr.stat().st_size
         line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
         try:
             self._send(line)
@@ -133,7 +133,7 @@ class WorkerProcess:
                     self._process.wait(_TAIL_LINES)
             self.stop()
             how = str(silence) or self._ending()
-            raise WorkerDiedError(how, self._said(stderr_size)) from None
+            raise WorkerDiedError(how, self._read_stderr(stderr_size)) from None
         return answer
 
     def stop(self) -> None:
@@ -191,8 +191,8 @@ class WorkerProcess:
                 return f"was killed by {signal.Signals(-code).name}"
         return f"ended with {code}"
 
-    def _said(self, start: int) -> str:
-        with suppress(OSError), self._words.open("rb") as file:
+    def _read_stderr(self, start: int) -> str:
+        with suppress(OSError), self._stderr.open("rb") as file:
             file.seek(start)
             return file.read().decode(errors="replace").strip()[-_MAX_OUTPUT:]
         return ""

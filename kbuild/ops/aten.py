@@ -32,7 +32,7 @@ from kbuild.project.config.issue import did_you_mean, listed, one_of
 
 LAYOUTS = ("strided",)
 MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
-_WORDS = {"Layout": ("layout", LAYOUTS), "MemoryFormat": ("memory_format", MEMORY_FORMATS)}
+_NAMED_VALUES = {"Layout": ("layout", LAYOUTS), "MemoryFormat": ("memory_format", MEMORY_FORMATS)}
 _TABLE_KEYS = ("dtype", "string", "float", "device", "none")
 _ADDED = {"add": "add", "sub": "sub", "subtract": "sub", "rsub": "rsub"}
 _FILLED = {
@@ -270,7 +270,7 @@ class _AtenReader:
             case "string", "str":
                 return AtenValue("str", text=str(word))
             case "string", ("Layout" | "MemoryFormat") as name:
-                kind, known = _WORDS[name]
+                kind, known = _NAMED_VALUES[name]
                 if word in known:
                     layout = kind == "layout"
                     return AtenValue("layout" if layout else "memory_format", text=str(word))
@@ -375,7 +375,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         return AtenValue("list", items=tuple(_default(v, item) for v in value), optional=optional)
     if type_.name == "ScalarType":
         return AtenValue("dtype", text="int64", optional=optional)  # only `long` occurs
-    if type_.name in _WORDS:
+    if type_.name in _NAMED_VALUES:
         layout = type_.name == "Layout"
         return AtenValue(
             "layout" if layout else "memory_format", text=str(value), optional=optional

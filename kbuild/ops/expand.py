@@ -205,18 +205,18 @@ class _KnownValues:
 
     def __init__(self, parts: Mapping[Node, int]) -> None:
         matches = (node for node, holds in parts.items() if isinstance(node, Match) and holds)
-        self._parts, self._said = parts, {node.name: node.value for node in matches}
+        self._parts, self._values = parts, {node.name: node.value for node in matches}
 
     def __call__(self, node: Node) -> Node | None:
         """Return the number for a node; None if it is unknown."""
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
-            if node.name in self._said:  # its value is known, so every comparison is
-                known = int(node.holds(self._said[node.name]))
+            if node.name in self._values:  # its value is known, so every comparison is
+                known = int(node.holds(self._values[node.name]))
             elif self._parts.get(Query("has", node.name)) == 0:
                 known = 0
         if known is None and isinstance(node, Query) and node.function == "has":
-            known = 1 if node.tensor in self._said else None
+            known = 1 if node.tensor in self._values else None
         return None if known is None else Number(known, node.column, boolean=is_condition(node))
 
 

@@ -15,8 +15,8 @@ _UNKNOWN_MACRO = re.compile(r".*VERSION|(?:TORCH|AT|C10|CUDA|USE|__CUDA|__HIP|__
 
 def compiled_tokens(text: str, macros: Collection[str]) -> Sequence[CxxToken]:
     """The tokens that are compiled when these macros are defined, and no others of the text."""
-    words = {word for word in re.findall(r"[A-Za-z_]\w*", text) if not _UNKNOWN_MACRO.match(word)}
-    return read_cxx(text, *macros, undefined=words)
+    names = {word for word in re.findall(r"[A-Za-z_]\w*", text) if not _UNKNOWN_MACRO.match(word)}
+    return read_cxx(text, *macros, undefined=names)
 
 
 def declarations_of(

@@ -169,7 +169,7 @@ def read_signature(
     return replace(function, is_chosen=is_chosen)
 
 
-_Found = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
+_SignatureMatch = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
 """By the types of parameters, the function, and label and name of its first declaration."""
 
 
@@ -180,9 +180,9 @@ def _signatures(
     macros: Collection[str] | None = None,
     *,
     in_namespaces: bool,
-) -> _Found:
+) -> _SignatureMatch:
     """The declarations in every branch, or else in those that are compiled with the macros."""
-    signatures: _Found = {}
+    signatures: _SignatureMatch = {}
     for label, text in sources:
         if name.rpartition("::")[2] not in text:
             continue

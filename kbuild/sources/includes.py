@@ -105,7 +105,7 @@ class IncludeGraph:
         self._tree = tree
         self._folders: dict[str, bool] = {}
         self._files: dict[tuple[str, str], str | None] = {}
-        self._found: dict[tuple[str, ...], dict[str, str | None]] = {}
+        self._resolved: dict[tuple[str, ...], dict[str, str | None]] = {}
         self._beside: dict[str, tuple[str | _SearchedInclude, ...]] = {}
         self._reached: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
         self._below: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = {}
@@ -195,7 +195,7 @@ class IncludeGraph:
         beside = self._beside.get(path)
         if beside is None:
             beside = self._beside[path] = tuple(self._found_beside(path))
-        files_by_name = self._found.setdefault(folders, {})
+        files_by_name = self._resolved.setdefault(folders, {})
         targets: list[str] = []
         for target in beside:
             if isinstance(target, str):
@@ -230,7 +230,7 @@ class IncludeGraph:
         """The file that a search finds; the last folders are those of many sections, as a rule."""
         if not folders:
             return None
-        files_by_name = self._found.setdefault(folders, {})
+        files_by_name = self._resolved.setdefault(folders, {})
         if name not in files_by_name:
             files_by_name[name] = self._file(folders[0], name) or self._first(name, folders[1:])
         return files_by_name[name]

@@ -157,16 +157,16 @@ class LogProgress:
         self._title = title
         self._say = say
         self._clock = clock
-        self._began = self._said = clock()
+        self._began = self._shown_at = clock()
         self._share = 0.0
 
     def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
         """See `Progress.update`."""
         now, share = self._clock(), done / total if total else 0.0
-        waited = now - self._said
+        waited = now - self._shown_at
         if waited < _SECONDS and (waited < _FRESH or share < self._share + _SHARE):
             return
-        self._said, self._share = now, share
+        self._shown_at, self._share = now, share
         left = f" ({left_text(left_s)})" if left_text(left_s) else ""
         after = f"after {now - self._began:.0f} s"
         count = _count_text(done, total)

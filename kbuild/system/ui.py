@@ -112,7 +112,7 @@ class Ui:
         self._color_out = uses_color(self._out, color, environ)
         self._color_err = uses_color(self._err, color, environ)
         self._bars = ProgressBars(colored=self._color_err)
-        self._said = set[str]()
+        self._printed = set[str]()
         self.downloads = Downloads(self._download_line, self.detail, clock)
 
     # Looked up each time: a live bar puts its own streams in place of Python's.
@@ -131,8 +131,8 @@ class Ui:
 
     def say_once(self, text: str) -> None:
         """Print something that several parts of a command would print, once."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             self.say(text)
 
     def detail(self, text: str) -> None:
@@ -303,9 +303,9 @@ def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]
     widths = [max(map(len, column)) for column in columns]
     if room is None:
         return widths
-    words = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    longest = [max(map(len, " ".join(column).split()), default=0) for column in columns]
     room -= len(_GAP) * (len(widths) - 1)
-    for floors in ([min(word, _WIDE) for word in words], [_NARROW] * len(words)):
+    for floors in ([min(word, _WIDE) for word in longest], [_NARROW] * len(longest)):
         while sum(widths) > room:
             flexible = [at for at, width in enumerate(widths) if width > floors[at]]
             if not flexible:

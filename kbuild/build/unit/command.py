@@ -63,7 +63,7 @@ class CompileCommand:
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
         self.options = [self._named_word(word) for word in self.options]
-        self._judge()
+        self._validate()
         self.archs = max(1, sum(1 for word in self.options if word.startswith(_ARCHS)))
         self.threads = min(asked or self.archs, self.archs)
 
@@ -154,7 +154,7 @@ class CompileCommand:
         is_generated = word.startswith(_ASSEMBLER_SEARCH) and name.startswith(_GENERATED)
         return f"{_ASSEMBLER_SEARCH}{name}" if is_generated else word
 
-    def _judge(self) -> None:
+    def _validate(self) -> None:
         if not self.source or not self.object:
             self.refusal = "not a compilation of one source"
         elif not self.refusal and not (self._has_depends and self.depfile):

@@ -333,7 +333,7 @@ class LaunchTable:
             cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
             cxx_array("Int", f"{name}_constants", constants),
             cxx_array("char* const", f"{name}_constant_names", names),
-            *self._words(),
+            *self._constant_texts(),
             f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
         ]
         if self.rows:
@@ -342,7 +342,7 @@ class LaunchTable:
             parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
         return "".join(parts)
 
-    def _words(self) -> Iterator[str]:
+    def _constant_texts(self) -> Iterator[str]:
         """C++ arrays with the texts of constants' values, for messages about calls."""
         rows = []
         for at, constant in enumerate(self.variants.decided):

@@ -108,8 +108,8 @@ class TuningRun:
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
             known = sum(journal.repetitions(job.id) for job in jobs)
-            heard = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
-            workers = DeviceWorkers(self.setting, devices, journal, heard)
+            progress = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
+            workers = DeviceWorkers(self.setting, devices, journal, progress)
             unmeasured += len(workers.measure(jobs))
             devices = workers.devices
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]

@@ -37,7 +37,7 @@ from kbuild.dsl.worker.protocol import RefusalError  # noqa: E402
 from kbuild.dsl.worker.sources import REMOVED_MODULES, SourceModules  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_SAID = re.compile(r"\s*error: (.+)")
+_ERROR_LINE = re.compile(r"\s*error: (.+)")
 """Message of an error, which follows a line with only its kind."""
 _MOST = 20
 """Maximum of further lines of an error that are shown."""
@@ -206,9 +206,9 @@ def _explain_error(error: BaseException, sources: SourceModules) -> RefusalError
     placed = [refusal for refusal in refusals if refusal.line]
     best = placed[-1] if placed else refusals[-1]
     lines = [line for line in _COLOURS.sub("", str(best.message)).splitlines() if line.strip()]
-    messages = [match[1] for line in lines if (match := _SAID.match(line))]
+    messages = [match[1] for line in lines if (match := _ERROR_LINE.match(line))]
     best.message = (messages or lines or [type(error).__name__])[0].strip()
-    best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
+    best.excerpt = tuple(line for line in lines[1:] if not _ERROR_LINE.match(line))[:_MOST]
     if not best.hint and _STORE.search(best.message):
         best.hint = "convert it: `value.to(out.element_type)`; or leave the dtype out of `dtypes`"
     return best

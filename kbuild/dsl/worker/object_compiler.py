@@ -35,7 +35,7 @@ class ObjectCompiler(ABC):
     author's."""
 
     def __init__(self) -> None:
-        self._shelf = SourceCache()
+        self._sources = SourceCache()
         self._ask: Callable[[str], bool] = lambda _: True
 
     def ask_with(self, ask: Callable[[str], bool]) -> None:
@@ -44,7 +44,7 @@ class ObjectCompiler(ABC):
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        sources = self._shelf.get(request)
+        sources = self._sources.get(request)
         functions = [function.describe() for function in self._functions(sources).values()]
         return {"functions": functions, "asked": sources.asked}
 
@@ -72,7 +72,7 @@ class ObjectCompiler(ABC):
 
     def sources(self, request: Mapping[str, Any]) -> SourceModules:
         """Return the sources of a compilation."""
-        return self._shelf.get(request)
+        return self._sources.get(request)
 
     @abstractmethod
     def compile_function(

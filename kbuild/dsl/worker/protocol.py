@@ -49,18 +49,18 @@ def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
     """Answer requests until there are no more."""
     with os.fdopen(requests, "rb", buffering=0) as lines, os.fdopen(answers, "wb", 0) as out:
         current = 0
-        heard = _read_requests(lines)
+        incoming = _read_requests(lines)
 
         def say(what: Mapping[str, Any]) -> None:
             out.write(json.dumps({"id": current, **what}).encode() + b"\n")
 
         def ask(kernel: str) -> bool:
             say({"kernel": kernel})
-            return bool(next(heard, {}).get("make", True))
+            return bool(next(incoming, {}).get("make", True))
 
         if (ask_with := getattr(compiler, "ask_with", None)) is not None:
             ask_with(ask)
-        for request in heard:
+        for request in incoming:
             current = request["id"]
             say(_answer(compiler, request))
 

@@ -168,7 +168,7 @@ class TileLangCompiler(ObjectCompiler):
 
     def sources(self, request: Mapping[str, Any]) -> SourceModules:
         """Return the sources, imported anew: macros rename their arguments permanently."""
-        return self._shelf.fresh(request)
+        return self._sources.fresh(request)
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return _hinted(lambda: super(TileLangCompiler, self)._functions(sources))

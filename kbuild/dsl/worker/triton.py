@@ -265,18 +265,18 @@ class TritonCompiler:
         os.environ[_CACHE] = str(Path.home() / "cache")
         torch_stub.install_stubs()
         triton_driver.install()
-        self._shelf = SourceCache()
+        self._sources = SourceCache()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        sources = self._shelf.get(request)
+        sources = self._sources.get(request)
         kernels = self._kernels(sources)
         functions = [kernel.describe() for kernel in kernels.values()]
         return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        sources = self._shelf.get(request)
+        sources = self._sources.get(request)
         kernel = self._kernels(sources).get(request["function"])
         if kernel is None:
             raise RefusalError(f"there is no kernel function `{request['function']}`")

@@ -42,7 +42,7 @@ class DiagnosisItem:
     name: str
     state: ItemState
     """State of the component: `optional` if it is missing and most builds do not need it."""
-    found: str
+    details: str
     """Version and place; the reason if it is there and not good enough."""
     needed_for: str
     mend: str = ""
@@ -299,7 +299,7 @@ def _python_packages(
     headers, install = facts["python"]["include_dir"], distribution.install("python-headers")
     torch, kernels = _version_and_root(facts["torch"] or {}), facts["kernels"] or ""
     tvm = _version_and_root(facts["tvm_ffi"] or {})
-    lacking = [name for name, found in (("torch", torch), ("kernels", kernels)) if not found]
+    lacking = [name for name, facts in (("torch", torch), ("kernels", kernels)) if not facts]
     install_lacking = install_command(facts, *lacking, "pytest")
     if lacking:  # possibly into an environment that is yet to be made
         install_tvm = "`pip install apache-tvm-ffi` in the same environment"
@@ -312,9 +312,9 @@ def _python_packages(
         ("kernels", kernels, "loading and testing", mend_client, True),
         ("TVM-FFI", tvm, "kernels with [tvm-ffi]", install_tvm, False),
     )
-    for name, found, purpose, mend, required in rows:
-        if found:
-            yield DiagnosisItem(name, "ok", found, purpose)
+    for name, state, purpose, mend, required in rows:
+        if state:
+            yield DiagnosisItem(name, "ok", state, purpose)
         else:
             yield DiagnosisItem(name, "missing" if required else "optional", "", purpose, mend)
 

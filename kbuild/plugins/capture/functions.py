@@ -260,8 +260,8 @@ class FunctionReader:
         outputs = trace["outputs"]
         numbers = [""] if len(outputs) == 1 else range(len(outputs))
         parameters = {*self.answer["parameters"]}
-        words = ("out", "result", "returned")
-        named = ([f"{word}{number}" for number in numbers] for word in words)
+        stems = ("out", "result", "returned")
+        named = ([f"{stem}{number}" for number in numbers] for stem in stems)
         return next(names for names in named if not parameters & {*names})
 
     # paths

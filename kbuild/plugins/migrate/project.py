@@ -34,7 +34,7 @@ _BUILD_FILES = re.compile(
     re.IGNORECASE,
 )
 """Files that only the package's own build needs."""
-_MADE = (".pyc", ".pyo", ".so", ".pyd", ".o", ".a", ".dll", ".dylib")
+_COMPILED_SUFFIXES = (".pyc", ".pyo", ".so", ".pyd", ".o", ".a", ".dll", ".dylib")
 _CODE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".cuh", ".h", ".hh", ".hpp", ".inl", ".S")
 
 
@@ -71,7 +71,11 @@ def test_files(
     for folder in (package.root / name for name in _TESTS):
         for path in sorted(folder.rglob("*")):
             target = path.relative_to(package.root).as_posix()
-            if not path.is_file() or "__pycache__" in path.parts or path.name.endswith(_MADE):
+            if (
+                not path.is_file()
+                or "__pycache__" in path.parts
+                or path.name.endswith(_COMPILED_SUFFIXES)
+            ):
                 continue
             files[target] = path.read_bytes()
             if path.suffix == ".py":
@@ -119,7 +123,7 @@ def _inside(folder: Path, others: Collection[Path]) -> Iterator[Path]:
         is_other = any(
             path.is_relative_to(other) for other in others if other.is_relative_to(folder)
         )
-        is_made = "__pycache__" in path.parts or path.name.endswith((".py", *_MADE))
+        is_made = "__pycache__" in path.parts or path.name.endswith((".py", *_COMPILED_SUFFIXES))
         if path.is_file() and not is_other and not is_made and not path.name.startswith("."):
             yield path
 

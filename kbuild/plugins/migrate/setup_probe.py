@@ -168,8 +168,8 @@ def forbid_processes() -> None:
     """Answer for programs without starting them."""
 
     def output(command: Any, *_: Any, **kwargs: Any) -> Any:
-        words = command if isinstance(command, str) else " ".join(map(str, command))
-        text = NVCC if "nvcc" in words else ""
+        text = command if isinstance(command, str) else " ".join(map(str, command))
+        text = NVCC if "nvcc" in text else ""
         wants_text = {"text", "universal_newlines", "encoding"} & {
             k for k, v in kwargs.items() if v
         }

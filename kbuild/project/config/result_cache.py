@@ -45,11 +45,11 @@ def cached_result(root: Path, cache_dir: Path) -> ConfigCheckResult | None:
 
 
 def store_result(
-    root: Path, cache_dir: Path, found: Iterable[Problem], observed: Mapping[str, FileState]
+    root: Path, cache_dir: Path, issues: Iterable[Problem], observed: Mapping[str, FileState]
 ) -> ConfigCheckResult:
     """Keep the problems of `root`, which follow from the `observed` files."""
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
-    result = ConfigCheckResult(problem.to_json() for problem in found)
+    result = ConfigCheckResult(problem.to_json() for problem in issues)
     problems = [{**p, "file": project_path(root, p["file"])} for p in result.problems]
     record = Record({"problems": problems}, observed, package_digest(cache_dir))
     record.write(Cache(cache_dir, CONFIG_CHECKS), _key(root))

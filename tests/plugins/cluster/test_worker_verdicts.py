@@ -41,7 +41,7 @@ def found(output: Output) -> list[Finding]:
 def test_checks_ask_workers_what_they_ask_this_machine(make: Make, tmp_path: Path) -> None:
     output = make(python=HERE)
     assert asked(output) == ["load_probe", "metadata_probe"]
-    assert asked(replace(output, foreign=frozenset({output.root}))) == ["metadata_probe"]
+    assert asked(replace(output, built_elsewhere=frozenset({output.root}))) == ["metadata_probe"]
     assert asked(replace(output, python=None)) == []
     assert asked(replace(output, alone=output.root / "x.so")) == []
     assert asked(replace(output, other_pythons=(tmp_path / "other",))) == [
@@ -92,7 +92,7 @@ def test_the_answer_counts_for_nothing_else(make: Make, tmp_path: Path, change: 
 def test_a_worker_without_a_sandbox_is_reported(make: Make, sandboxed: bool) -> None:
     loaded = ProbeAnswer("loaded", "", sandboxed=sandboxed, by=BY)
     output = with_verdict(make(python=HERE), loaded)
-    foreign = replace(output, foreign=frozenset({output.root}), loads_foreign=True)
+    foreign = replace(output, built_elsewhere=frozenset({output.root}), loads_foreign=True)
     assert ["without a sandbox" in finding.what for finding in found(foreign)] == (
         [] if sandboxed else [True]
     )

@@ -334,7 +334,9 @@ def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[s
         for path in (output.root, output.beside)
         if path and not probe_cache.is_built_here(cache, path)
     )
-    asked = replace(output, python=home.interpreter.python, memory=memory, foreign=foreign, **how)
+    asked = replace(
+        output, python=home.interpreter.python, memory=memory, built_elsewhere=foreign, **how
+    )
     return [(finding.severity, finding.what) for finding in LoadCheck().run(asked)]
 
 

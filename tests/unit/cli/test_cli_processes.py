@@ -204,7 +204,7 @@ class TestDoctor:
         )
         runner = Pretend(output="Cuda compilation tools, release 12.6, V12.6.85\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
-        assert (items["CUDA 12"].state, items["CUDA 12"].found) == ("ok", f"12.6 {tmp_path}")
+        assert (items["CUDA 12"].state, items["CUDA 12"].details) == ("ok", f"12.6 {tmp_path}")
 
     def test_an_old_compiler(self, tmp_path, monkeypatch):
         compiler = tmp_path / "g++"
@@ -216,7 +216,7 @@ class TestDoctor:
         runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
         assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
-        assert "too old" in items["C++ compiler"].found
+        assert "too old" in items["C++ compiler"].details
 
     @pytest.fixture
     def links(self, tmp_path, monkeypatch):
@@ -240,7 +240,7 @@ class TestDoctor:
         compiler = Compiler(tmp_path)
         item = links(compiler)
         assert item.state == "ok"
-        assert item.found == f"{compiler.folder / 'libstdc++.a'} assembler 2.40 glibc 2.36"
+        assert item.details == f"{compiler.folder / 'libstdc++.a'} assembler 2.40 glibc 2.36"
 
     @pytest.mark.parametrize(
         ("release", "mend"),
@@ -254,17 +254,17 @@ class TestDoctor:
     )
     def test_a_static_library_is_named_by_its_package(self, links, tmp_path, release, mend):
         item = links(Compiler(tmp_path, static=False), release)
-        assert (item.state, item.found, item.mend) == ("optional", "no libstdc++.a", mend)
+        assert (item.state, item.details, item.mend) == ("optional", "no libstdc++.a", mend)
         assert item.needed_for == "results for manylinux_2_28 and newer systems"
 
     def test_an_old_assembler(self, links, tmp_path):
         item = links(Compiler(tmp_path, assembler="2.34"))
         assert item.state == "optional"
-        assert item.found == "assembler 2.34: too old, 2.35 is the oldest"
+        assert item.details == "assembler 2.34: too old, 2.35 is the oldest"
 
     def test_links_on_an_old_system(self, links, tmp_path):
         item = links(Compiler(tmp_path, static=False, glibc=28))
-        assert (item.state, item.found) == ("ok", "glibc 2.28, as old as manylinux_2_28's")
+        assert (item.state, item.details) == ("ok", "glibc 2.28, as old as manylinux_2_28's")
 
     def test_links_without_glibc(self, links, tmp_path):
         item = links(Compiler(tmp_path, glibc=None))

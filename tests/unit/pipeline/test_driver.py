@@ -341,20 +341,20 @@ class TestDoctor:
     def test_a_nix_with_a_sandbox(self, root, services, tmp_path):
         nix, sandbox = nix_items(services.cache, services.runner)
         assert (nix.state, sandbox.state) == ("ok", "ok")
-        assert nix.found == f"2.34.3 {tmp_path / 'bin' / 'nix'}"
-        assert sandbox.found == "on, user namespaces, no users to build as"
+        assert nix.details == f"2.34.3 {tmp_path / 'bin' / 'nix'}"
+        assert sandbox.details == "on, user namespaces, no users to build as"
 
     def test_one_without(self, root, services):
         services.runner.settings = {"sandbox": False}
         services.runner.namespaces = False
         _, sandbox = nix_items(services.cache, services.runner)
         assert sandbox.state == "optional"
-        assert sandbox.found.startswith("off, no user namespaces")
+        assert sandbox.details.startswith("off, no user namespaces")
         assert "sandbox = true" in sandbox.mend
 
     def test_none(self, services, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
         (item,) = nix_items(services.cache, services.runner)
-        assert (item.state, item.found) == ("optional", "")
+        assert (item.state, item.details) == ("optional", "")
         assert "--with-nix" in item.mend

@@ -45,7 +45,7 @@ _TENSOR = re.compile(
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)?\s*(?:%\s*(?P<divisor>\d+))?")
 _NUMBERS = {"i32": ("int", 32), "i64": ("int", 64), "f32": ("float", 0), "bool": ("bool", 0)}
 _FORMS = "e.g. `x=float16[M, N%8]@16`, `n=i32`, `shape=(i32, i32)`, `block=128`"
-_WORDS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -117,8 +117,8 @@ def _size(text: str, part: str, bits: int) -> dict[str, Any]:
 
 
 def _constant(text: str, value: str) -> Any:
-    if value in _WORDS:
-        return _WORDS[value]
+    if value in _BOOLEANS:
+        return _BOOLEANS[value]
     if value in DTYPES:
         return {"dtype": value}
     if value[0] == value[-1] and value[0] in "'\"" and len(value) > 1:

@@ -142,7 +142,9 @@ class BenchmarkProcess:
         return {"rate": 2 * n**3 / self._seconds(lambda: self.torch.mm(left, right, out=out))}
 
     def _seconds(self, call: Callable[[], object]) -> float:
-        runner = self._race([call], {"turn": _CALLS, "slice_us": _SLICE_US, "rounds": 3})[0]
+        runner = self._race([call], {"calls_per_turn": _CALLS, "slice_us": _SLICE_US, "rounds": 3})[
+            0
+        ]
         return float(runner.median / 1e6)
 
     def _race(

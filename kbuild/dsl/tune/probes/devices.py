@@ -119,7 +119,7 @@ class WallClockTimer:
 class ColdWallClockTimer(WallClockTimer):
     """Wall-clock timer that first reads a buffer of twice the last-level cache."""
 
-    rules: Mapping[str, float] = {"longest_warm_up_s": 0.5, "turn": 5, "rounds": 10}
+    rules: Mapping[str, float] = {"longest_warm_up_s": 0.5, "calls_per_turn": 5, "rounds": 10}
 
     def __init__(self) -> None:
         size = min(max(2 * _last_level_cache(), _CACHE), _MAX_CPU_CACHE)
@@ -167,13 +167,15 @@ class EventTimer:
         self._waits = True
         samples: list[float] = []
         while self._waits and attempts:
-            samples, self._waits, submit_us = self._turn(call, count)
+            samples, self._waits, submit_us = self._time_calls(call, count)
             # If the device woke up too early, it sleeps for twice as long in the next attempt.
             self._submit_us = max(submit_us, _SHORTEST_SUBMIT_US) * (2 if self._waits else 1)
             attempts -= 1
         return samples
 
-    def _turn(self, call: Callable[[], object], count: int) -> tuple[list[float], bool, float]:
+    def _time_calls(
+        self, call: Callable[[], object], count: int
+    ) -> tuple[list[float], bool, float]:
         """Return microseconds of the calls, True if the host was too slow, and the host's time."""
         pairs = [(_event(), _event()) for _ in range(count)]
         hold_us = _MARGIN * self._submit_us * count

@@ -29,7 +29,7 @@ class RaceRules:
     """Calls of each candidate before it may be dropped as `hopeless`."""
     slice_us: float = 4000.0
     """Approximate microseconds of one turn."""
-    turn: int = 20
+    calls_per_turn: int = 20
     """Maximum of calls in one turn."""
     enough: int = 8
     """Minimum of turns of each remaining candidate."""
@@ -73,7 +73,7 @@ class RaceCandidate:
     def error(self) -> float:
         """The median's standard error, relative to it; estimated from the absolute deviations."""
         middle = self.median
-        deviation = statistics.median(abs(turn - middle) for turn in self.turns)
+        deviation = statistics.median(abs(median - middle) for median in self.turns)
         # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
         return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.turns))
 
@@ -117,14 +117,14 @@ class Race:
         """Call the candidate until its time is steady: a rising clock would favour later ones."""
         rules, ends = self.rules, self.clock() + self.rules.longest_warm_up_s
         self.prepare(candidate)
-        turn = statistics.median(self.stopwatch.time(self.call, rules.first))
+        median = statistics.median(self.stopwatch.time(self.call, rules.first))
         windows: list[float] = []
         while self.clock() < ends:
             turns: list[float] = []
             window_ends = self.clock() + rules.window_s
             while not turns or self.clock() < window_ends:
-                turn = statistics.median(self.stopwatch.time(self.call, self._count(turn)))
-                turns.append(turn)
+                median = statistics.median(self.stopwatch.time(self.call, self._count(median)))
+                turns.append(median)
             windows = [*windows[-2:], statistics.median(turns)]
             if len(windows) > 2 and max(windows) <= min(windows) * (1 + rules.steady):  # noqa: PLR2004
                 return
@@ -132,7 +132,7 @@ class Race:
     def _count(self, microseconds: float) -> int:
         """Number of calls of one turn."""
         count = round(self.rules.slice_us / max(microseconds, 0.1))
-        return min(max(count, 1), self.rules.turn)
+        return min(max(count, 1), self.rules.calls_per_turn)
 
     def _run(self, candidate: int, count: int) -> Sequence[float]:
         self.prepare(candidate)

@@ -34,11 +34,11 @@ class NineToothedCompiler(triton.TritonCompiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._made: dict[int, Mapping[str, _GeneratedKernel]] = {}
+        self._generated: dict[int, Mapping[str, _GeneratedKernel]] = {}
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        sources = self._shelf.get(request)
+        sources = self._sources.get(request)
         kernels = self._all(sources).values()
         functions = [
             {**generated.kernel.describe(), "facts": generated.facts} for generated in kernels
@@ -56,11 +56,11 @@ class NineToothedCompiler(triton.TritonCompiler):
         return refusal
 
     def _all(self, sources: SourceModules) -> Mapping[str, _GeneratedKernel]:
-        kernels_by_name = self._made.get(id(sources))
+        kernels_by_name = self._generated.get(id(sources))
         if kernels_by_name is None:
             kernels = _collected(sources)
             kernels_by_name = {inputs.name: self._make(inputs, sources) for inputs in kernels}
-            self._made[id(sources)] = kernels_by_name
+            self._generated[id(sources)] = kernels_by_name
         return kernels_by_name
 
     def _make(self, inputs: BuildInputs, sources: SourceModules) -> _GeneratedKernel:

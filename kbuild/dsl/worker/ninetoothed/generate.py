@@ -87,7 +87,7 @@ def _described(
     _, _, options = inputs.configs[index]
     where = f"config {index + 1} of `{inputs.name}`"
     for name, tensor in sources.items():
-        _judge(name, tensor, where)
+        _validate(name, tensor, where)
     file, line = source_location(application)
     generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
@@ -147,7 +147,7 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
     return generator, Path(path).read_text("utf-8")
 
 
-def _judge(name: str, tensor: Any, where: str) -> None:
+def _validate(name: str, tensor: Any, where: str) -> None:
     if tensor.jagged_dim is not None:
         raise RefusalError(f"{where}: `{name}` is jagged, which is not supported")
     if not isinstance(_plain(tensor.value), (bool, int, float, str, NoneType)):

@@ -214,7 +214,7 @@ def merge_configs(
     Raises:
         RefusalError: calls cannot distinguish the configs, or the configs' parameters differ.
     """
-    _judge(name, configs)
+    _validate(name, configs)
     parameters = list(_parameters(configs))
     taken = {*(parameter["name"] for parameter in parameters), *configs[0]["tensors"], *_OPTIONS}
     constants = {constant: unused_name(constant, taken) for constant in _constants(meta, configs)}
@@ -238,7 +238,7 @@ def merge_configs(
     return MergedKernel(module_text(entry, configs), facts)
 
 
-def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
+def _validate(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
     first = configs[0]
     for index, config in enumerate(configs[1:], 2):
         where = f"config {index} of `{name}`"

@@ -195,10 +195,10 @@ def _load(path: str) -> Any:
 
 
 @contextmanager
-def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator[None]:
+def answer_vendors(is_author: Callable[[str], bool], device: RunDevice) -> Iterator[None]:
     """Let `torch.version.cuda` and `.hip` name the GPU's vendor, to the author's files alone."""
 
-    def told(vendor: str, original: Any, _: Any) -> Any:
+    def answer_vendor(vendor: str, original: Any, _: Any) -> Any:
         if not is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 - the documented way
             return original
         device.asked = True
@@ -209,7 +209,9 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
 
     version: Any = torch.version
     kind, known = version.__class__, vars(version)
-    answers = {name: property(partial(told, name, known[name])) for name in ("cuda", "hip")}
+    answers = {
+        name: property(partial(answer_vendor, name, known[name])) for name in ("cuda", "hip")
+    }
     # Attributes that a module has cannot be computed; properties of its class can.
     version.__class__ = type("_Version", (kind,), answers)
     try:
@@ -229,7 +231,7 @@ def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
     own.importing, own.errors = True, []
     try:
         noted = noted_questions(own.is_author)
-        with ExitStack() as stack, told_vendor(own.answers_to, device), noted:
+        with ExitStack() as stack, answer_vendors(own.answers_to, device), noted:
             for owner, name, value in _stand_ins(own):
                 stack.enter_context(mock.patch.object(owner, name, value))
             yield
@@ -246,10 +248,12 @@ def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
 def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
     """Replacements while modules are imported: an object, a name, and the value."""
     for path, question in devices.QUESTIONS.items():
-        yield _standing(own, path, question)
+        yield _constant_answer(own, path, question)
     for name in _UNKNOWN:
-        yield _standing(own, f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()"))
-    yield _standing(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
+        yield _constant_answer(
+            own, f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()")
+        )
+    yield _constant_answer(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
     yield torch.cuda, "_lazy_init", partial(_refuse_use, torch.cuda._lazy_init, own)  # noqa: SLF001
     yield from ((guard, name, lambda *_, **__: None) for guard, name in GUARD_METHODS)
     for kind in triton_driver.LAUNCHERS:
@@ -265,7 +269,9 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
     yield drivers, "active", property(active)
 
 
-def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
+def _constant_answer(
+    own: ImportDevice, path: str, answer: Callable[[str], Any]
+) -> tuple[Any, str, Any]:
     """Replace a function of Torch by one that answers while modules are imported.
 
     An alias of it lasts: whenever it is called, it calls what the name stands for by then.
@@ -275,13 +281,13 @@ def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tup
     original = getattr(owner, name)
 
     @wraps(original)
-    def standing(*args: Any, **more: Any) -> Any:
+    def answer_constant(*args: Any, **more: Any) -> Any:
         now = getattr(owner, name)
-        if now is not standing:
+        if now is not answer_constant:
             return now(*args, **more)
         return answer(f"torch.{path}") if own.answers_to(_asker()) else original(*args, **more)
 
-    return owner, name, standing
+    return owner, name, answer_constant
 
 
 def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:

@@ -27,8 +27,8 @@ from kbuild.plugins.capture.worker.gradients import tensor_attributes
 from kbuild.plugins.capture.worker.imports import (
     GUARD_METHODS,
     AskedAtImportError,
+    answer_vendors,
     device_counts,
-    told_vendor,
 )
 from kbuild.plugins.capture.worker.numbers import NUMBERS, SizeText, divisions, number_functions
 from kbuild.plugins.capture.worker.recorder import Recorder
@@ -77,7 +77,7 @@ def in_place_of_triton(
     replaced += _everywhere(number_functions(), (math, *recorder.modules()))
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
-    with ExitStack() as stack, told_vendor(recorder.is_author, device):
+    with ExitStack() as stack, answer_vendors(recorder.is_author, device):
         stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for owner, name, value in (*replaced, *_module_names(recorder)):
             new = mock.patch.object(owner, name, value, create=name in NUMBERS)
