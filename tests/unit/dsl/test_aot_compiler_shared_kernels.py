@@ -115,7 +115,7 @@ def test_the_log_of_the_run_has_them(tmp_path):
 
 
 class _Compiler(ObjectCompiler):
-    def made(self, function, request, sources):
+    def compile_function(self, function, request, sources):
         raise NotImplementedError
 
 

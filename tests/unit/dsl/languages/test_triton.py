@@ -73,7 +73,7 @@ def test_what_a_release_cannot():
     ],
 )
 def test_pins(pins, reason):
-    said = TRITON.refuses(pins)
+    said = TRITON.unsupported_reason(pins)
     assert said is None if reason is None else said.startswith(reason)
 
 

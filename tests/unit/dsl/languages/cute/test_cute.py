@@ -67,12 +67,12 @@ def requests(text, names, *targets):
 
 class TestPins:
     def test_the_one_that_is_needed(self):
-        assert cute().refuses(PINS) is None
-        assert "pins no exact release" in cute().refuses(("nvidia-cutlass-dsl",))
-        assert "pins no exact release" in cute().refuses(("triton==3.9.0",))
+        assert cute().unsupported_reason(PINS) is None
+        assert "pins no exact release" in cute().unsupported_reason(("nvidia-cutlass-dsl",))
+        assert "pins no exact release" in cute().unsupported_reason(("triton==3.9.0",))
 
     def test_releases_that_need_a_driver(self):
-        words = cute().refuses(("nvidia-cutlass-dsl==4.4.2",))
+        words = cute().unsupported_reason(("nvidia-cutlass-dsl==4.4.2",))
         assert "pins nvidia-cutlass-dsl 4.4.2" in words
         assert "libcuda.so.1" in words
         assert "4.5 and later" in words

@@ -480,10 +480,10 @@ def test_both_distributions_are_pinned():
 def test_the_environment():
     language = NineToothed()
     pins = ("ninetoothed==0.26.0", "triton==3.9.0")
-    assert language.refuses(pins) is None
-    assert "0.26" in language.refuses(("ninetoothed==0.9.0", "triton==3.9.0"))
-    assert "Triton" in language.refuses(pins[:1])
-    assert "NineToothed" in language.refuses(pins[1:])
+    assert language.unsupported_reason(pins) is None
+    assert "0.26" in language.unsupported_reason(("ninetoothed==0.9.0", "triton==3.9.0"))
+    assert "Triton" in language.unsupported_reason(pins[:1])
+    assert "NineToothed" in language.unsupported_reason(pins[1:])
     names = [pin.partition("==")[0] for pin in language.requirements(pins)]
     assert names == ["ninetoothed", "triton", "sympy", "mpmath"]
     assert "sympy==1.13.3" in language.requirements((*pins, "sympy==1.13.3"))

@@ -57,12 +57,12 @@ def requests(text=OP, names=NAMES, target="sm_90a"):
 
 class TestPins:
     def test_the_release_that_is_known(self):
-        assert tilelang().refuses(PINS) is None
-        assert "pins no exact release" in tilelang().refuses(("tilelang",))
-        words = tilelang().refuses(("tilelang==0.1.14",))
+        assert tilelang().unsupported_reason(PINS) is None
+        assert "pins no exact release" in tilelang().unsupported_reason(("tilelang",))
+        words = tilelang().unsupported_reason(("tilelang==0.1.14",))
         assert words.startswith("pins tilelang 0.1.14;")
         assert "tilelang==0.1.12 or tilelang==0.1.15" in words
-        assert tilelang().refuses(OLDER) is None
+        assert tilelang().unsupported_reason(OLDER) is None
 
     def test_the_environment_needs_no_torch(self):
         found = tilelang().environment((*PINS, "numpy == 2.4.5"), "cuda13")
