@@ -28,29 +28,29 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "torch": (
         1,
-        "16d24a3c7b8bd29f",
+        "30acea62e77c78c0",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "16d24a3c7b8bd29f",
+        "30acea62e77c78c0",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "2e3159a0195a8614",
+        "b53b7a4ae5ee6698",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "b09ed2f9fb2fcbc2",
+        "0bc0d36cdd927344",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "5344cce3161c7d2d",
+        "0c0e8f6dbe57105e",
         "dsl/environment.py",
     ),
 }
