@@ -21,7 +21,7 @@ from typing import Any
 ShouldCompile = Callable[[str], bool]
 _MAX_OUTPUT = 4000
 """Characters of a worker's stderr that are kept for messages."""
-_TAIL_LINES = 5
+_EXIT_SECONDS = 5
 """Seconds to wait for the exit of a worker that closed its output."""
 _READ_SIZE = 1 << 16
 _PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
@@ -130,7 +130,7 @@ class WorkerProcess:
         except _NoAnswerError as silence:
             if not str(silence):  # it is ending, and may still print the reason
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_TAIL_LINES)
+                    self._process.wait(_EXIT_SECONDS)
             self.stop()
             how = str(silence) or self._ending()
             raise WorkerDiedError(how, self._read_stderr(stderr_size)) from None

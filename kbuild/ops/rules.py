@@ -127,6 +127,10 @@ def _boxed_steps(
     """Yield ATen calls and views that an old stable ABI, or TVM-FFI, does not support."""
     if for_ffi and document.get(*op, "views"):
         yield Issue((*op, "views"), "no function for TVM-FFI has views", "use `[torch]`")
+    if for_ffi and document.get(*op, "projections"):
+        yield Issue(
+            (*op, "projections"), "no function for TVM-FFI has projections", "use `[torch]`"
+        )
     for index, _launch in enumerate(document.items(*op, "launch")):
         path = (*op, "launch", index, "aten")
         if document.get(*path) is None:

@@ -203,6 +203,8 @@ def _read_op_spec(
 def _projections(section: OpSection, schema: Schema, place: IssueCollector) -> Iterator[Projection]:
     """Yield the ops that return only some of the results."""
     results = result_names(schema)
+    if section.projections and section.fallback == "jit":
+        place.error("cannot fall back on the DSL", 'leave out `fallback = "jit"`')
     for index, written in enumerate(section.projections):
         where = place.at(index)
         projection_schema = read_schema(written.schema_, where.at("schema"))

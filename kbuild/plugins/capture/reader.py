@@ -73,6 +73,10 @@ class CaptureReading(PluginReading):
                 raise config_error(
                     self.tree, ("kernel", launched[0], KEY), message, "use `[torch]`"
                 )
+            for name in kernels:
+                if any([*projections(each)] for each in self.descriptions.get(name, ())):
+                    message = "only packages for Torch have gradients of captured functions"
+                    raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
             return PackageFiles()
         files = launch_files([self.launches[name] for name in launched], folder)
         if not any(self.declarations.get(name) for name in kernels):

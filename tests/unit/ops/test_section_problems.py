@@ -667,3 +667,24 @@ class TestListsOfTensors:
 )
 def test_candidates_with_none(configs, words):
     assert words in said(text_of(configs=configs))
+
+
+PROJECTED = (
+    '[{ schema = "p(Tensor x, Tensor w, Tensor? b, int n=1, float eps=1e-6, bool f=False)'
+    ' -> Tensor", results = ["out"] }]'
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"projections": PROJECTED.replace('"out"', '"other"')}, "`other` is not a result"),
+        ({"projections": PROJECTED.replace("Tensor w, ", "")}, "has other arguments than the op"),
+        ({"projections": PROJECTED.replace('["out"]', "[]")}, "are not as many as the schema says"),
+        ({"projections": PROJECTED.replace("p(", "k(")}, "the op `k` is described twice"),
+        ({"projections": PROJECTED, "fallback": '"jit"'}, "cannot fall back on the DSL"),
+    ],
+)
+def test_projections(keys, words):
+    assert words in said(text_of(**keys))
+    assert said(text_of(projections=PROJECTED)) == ""
