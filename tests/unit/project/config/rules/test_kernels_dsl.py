@@ -168,6 +168,9 @@ def test_aten_calls_need_torch_and_lists(said):
     found = said(TVM_FFI + STEP, TVM_FFI_FILES)
     assert "op[0].launch[1].aten: calls ATen, which a function for TVM-FFI cannot do" in found
     assert "op[0].views: no function for TVM-FFI has views" in found
+    projected = 'projections = [{ schema = "p(Tensor x, Tensor y) -> Tensor", results = ["out"] }]'
+    found = said(f"{TVM_FFI}\n{projected}\n", TVM_FFI_FILES)
+    assert "op[0].projections: no function for TVM-FFI has projections" in found
     found = said(ADD.replace("[torch]", '[torch]\nstable-abi = "2.9"') + STEP, FILES)
     assert "aten: ATen is not called through the stable ABI of Torch 2.9\n  hint: write" in found
 
