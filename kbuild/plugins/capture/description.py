@@ -9,17 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
-from kbuild.project.config.issue import KeyPath
+from kbuild.plugins.capture.tables import (
+    LARGEST_SIZE,
+    CaptureSection,
+    ChoicesArgument,
+    FixedArgument,
+    TensorArgument,
+)
+from kbuild.project.config.model import Section
+from kbuild.project.config.model_errors import table_issues
 from kbuild.system.errors import ConfigError, Problem
 
 FORMAT = 1
 CAPTURED_FOLDER = "captured"
 """Folder of the files that `kbuild capture` writes, in the project."""
-_TENSOR_KEYS = {"shape", "dtypes", "optional", "contiguous"}
-_LARGEST = 2**31 - 1
 
 
 def wrapper_file(kernel: str, name: str) -> str:
@@ -53,43 +61,40 @@ class Declaration:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_declaration(
-    table: Mapping[str, Any], path: KeyPath, collector: IssueCollector
-) -> Declaration | None:
-    """The declaration; None after an error.
-
-    Args:
-        table: as TOML gives it, with `function`.
-        path: where it is.
-        collector: of issues.
-    """
-    place = IssueCollector(path, collector.issues)
+def read_declaration(section: CaptureSection, place: IssueCollector) -> Declaration | None:
+    """The declaration of a table with `function`; None after an error, which `place` collects."""
     errors = place.errors
-    function = str(table["function"])
+    function = str(section.function)
     module, _, attribute = function.partition(":")
     if not module or not attribute:
         place.at("function").error(f"`{function}` names no function", 'e.g. "my_ops.norm:rms_norm"')
-    name = str(table.get("name") or snake_case(attribute.rpartition(".")[2]))
     arguments: dict[str, Mapping[str, Any]] = {}
     defaults: dict[str, str] = {}
-    for parameter, value in dict(table.get("arguments", {})).items():
+    for parameter, value in section.arguments.items():
         where = place.at("arguments", parameter)
-        described, default = _argument(value, table["arguments"], where)
-        arguments[parameter] = described
+        try:
+            arguments[parameter], default = _argument(value, section.arguments, where)
+        except ValidationError as error:
+            model = _argument_type(value)
+            where.issues.extend(table_issues(error, model, where.path))
+            continue
         if default:
             defaults[parameter] = default
-    if not any("shape" in described for described in arguments.values()):
+    if place.errors == errors and not any("shape" in each for each in arguments.values()):
         place.error("has no tensor among its `arguments`", 'e.g. `x = { shape = ["M", "N"], ... }`')
-    sizes: dict[str, tuple[int, int]] = {}
-    for size, span in dict(table.get("sizes", {})).items():
-        least, most = span.get("min", 0), span.get("max", _LARGEST)
-        if not 0 <= least <= most <= _LARGEST:
-            place.at("sizes", size).error(f"from {least} to {most} is no range of sizes")
-        sizes[size] = (least, most)
+    for name, size in section.sizes.items():
+        if not 0 <= size.min <= size.max <= LARGEST_SIZE:
+            text = f"from {size.min} to {size.max} is no range of sizes"
+            place.at("sizes", name).error(text)
     if place.errors > errors:
         return None
     return Declaration(
-        function, name, arguments, defaults, sizes, bool(table.get("backward", True))
+        function,
+        section.name or snake_case(attribute.rpartition(".")[2]),
+        arguments,
+        defaults,
+        {name: (size.min, size.max) for name, size in section.sizes.items()},
+        section.backward,
     )
 
 
@@ -105,12 +110,23 @@ def snake_case(name: str) -> str:
     return "".join(letters).strip("_")
 
 
+def _argument_type(table: Mapping[str, Any]) -> type[Section]:
+    """The model of a parameter's table."""
+    if "shape" in table:
+        return TensorArgument
+    return ChoicesArgument if "choices" in table else FixedArgument
+
+
 def _argument(
     value: Any, every: Mapping[str, Any], place: IssueCollector
 ) -> tuple[dict[str, Any], str]:
-    """A parameter for the worker, and its default in the schema."""
+    """A parameter for the worker, and its default in the schema.
+
+    Raises:
+        ValidationError: a table has wrong keys or values.
+    """
     if isinstance(value, Mapping):
-        return _tensor(value, every, place) if "shape" in value else _choices_or_value(value, place)
+        return _described(value, every, place)
     if isinstance(value, bool):
         return {"choices": [True, False]}, str(value)
     if isinstance(value, (int, float)):
@@ -122,37 +138,37 @@ def _argument(
     return {"value": None}, ""
 
 
-def _tensor(
+def _described(
     value: Mapping[str, Any], every: Mapping[str, Any], place: IssueCollector
 ) -> tuple[dict[str, Any], str]:
-    for key in sorted(value.keys() - _TENSOR_KEYS):
-        place.at(key).error("unknown key", f"tensors have {', '.join(sorted(_TENSOR_KEYS))}")
-    dtypes = value.get("dtypes")
-    listed = [dtypes] if isinstance(dtypes, str) else dtypes or []
-    for dtype in listed:
+    """A parameter that has a table."""
+    if not value:
+        place.error("has neither `shape`, `choices` nor `value`")
+        return {"value": None}, ""
+    table = _argument_type(value).model_validate(value)
+    if isinstance(table, TensorArgument):
+        return _tensor(table, every, place), "None" if table.optional else ""
+    if isinstance(table, ChoicesArgument):
+        default = table.default
+        text = json.dumps(default) if isinstance(default, str) else repr(default)
+        return {"choices": list(table.choices)}, "" if default is None else text
+    fixed = value["value"]
+    return {"value": None if fixed == "None" else fixed}, ""
+
+
+def _tensor(
+    tensor: TensorArgument, every: Mapping[str, Any], place: IssueCollector
+) -> dict[str, Any]:
+    """A tensor for the worker."""
+    dtypes = tensor.dtypes
+    for dtype in [dtypes] if isinstance(dtypes, str) else dtypes:
         if dtype not in DTYPES and not (isinstance(dtypes, str) and dtype in every):
             place.at("dtypes").error(f"`{dtype}` is neither a dtype nor another argument")
-    if not listed:
+    if not dtypes:
         place.error("has no `dtypes`", 'e.g. `dtypes = ["float16", "bfloat16"]`')
-    described = {
-        **value,
-        "dtypes": [dtypes] if isinstance(dtypes, str) and dtypes in DTYPES else dtypes,
-    }
-    return described, "None" if value.get("optional") else ""
-
-
-def _choices_or_value(
-    value: Mapping[str, Any], place: IssueCollector
-) -> tuple[dict[str, Any], str]:
-    if "choices" in value:
-        default = value.get("default")
-        text = json.dumps(default) if isinstance(default, str) else repr(default)
-        return {"choices": list(value["choices"])}, "" if default is None else text
-    if value.keys() == {"value"}:
-        fixed = value["value"]
-        return {"value": None if fixed == "None" else fixed}, ""
-    place.error("has neither `shape`, `choices` nor `value`")
-    return {"value": None}, ""
+    is_dtype = isinstance(dtypes, str) and dtypes in DTYPES
+    described = tensor.model_dump(mode="json", exclude_unset=True)
+    return {**described, "dtypes": [dtypes] if is_dtype else dtypes}
 
 
 def read_description(text: str, file: str) -> Mapping[str, Any]:

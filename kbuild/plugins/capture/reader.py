@@ -141,7 +141,7 @@ class _KernelReader:
                 self.launch_tables.append(section)
             elif section is not None:
                 place = self.place.at(index)
-                declaration = read_declaration(table, place.path, place)
+                declaration = read_declaration(section, place)
                 if declaration is not None:
                     self.declarations.append(declaration)
                     functions.append((place, table, declaration))

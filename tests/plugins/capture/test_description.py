@@ -17,6 +17,7 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import source_digests
+from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.system.errors import ConfigError
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}
@@ -36,7 +37,7 @@ def other(x):
 
 def read(table: dict[str, Any]) -> tuple[Declaration | None, list[tuple[str, str, str]]]:
     collector = IssueCollector(("kernel", "ops", "capture", 0))
-    declaration = read_declaration(table, collector.path, collector)
+    declaration = read_declaration(CaptureSection.model_validate(table), collector)
     return declaration, [
         (".".join(map(str, i.path[4:])), i.message, i.hint) for i in collector.issues
     ]
@@ -95,11 +96,29 @@ def test_arguments_are_what_their_values_are() -> None:
         ({"arguments": {"x": X, "y": [1]}}, "arguments.y", "must be a table, a number", ""),
         ({"arguments": {"x": X, "y": {}}}, "arguments.y", "has neither `shape`", ""),
         ({"arguments": {"x": {"shape": ["M"]}}}, "arguments.x", "has no `dtypes`", "float16"),
+        ({"arguments": {"x": {**X, "shape": 3}}}, "arguments.x.shape", "must be a list", ""),
+        ({"arguments": {"x": {**X, "shape": [[]]}}}, "arguments.x.shape", "list of names", ""),
+        ({"arguments": {"x": {**X, "dtypes": 3}}}, "arguments.x.dtypes", "a list of dtypes", ""),
+        ({"arguments": {"x": {**X, "dtypes": [["half"]]}}}, "arguments.x.dtypes", "a list of", ""),
+        ({"arguments": {"x": X, "y": {"choices": 3}}}, "arguments.y.choices", "a list", ""),
+        ({"arguments": {"x": X, "y": {"choices": []}}}, "arguments.y.choices", "a list of", ""),
+        (
+            {"arguments": {"x": X, "y": {"choices": [1], "default": 2}}},
+            "arguments.y",
+            "`2` is not one of the choices",
+            "",
+        ),
+        (
+            {"arguments": {"x": X, "y": {"worth": 2, "value": 1}}},
+            "arguments.y.worth",
+            "unknown key",
+            "",
+        ),
         (
             {"arguments": {"x": {**X, "size": 2}}},
             "arguments.x.size",
             "unknown key",
-            "tensors have contiguous, dtypes, optional, shape",
+            "allowed: `contiguous`, `dtypes`, `optional`, `shape`",
         ),
         (
             {"arguments": {"x": {**X, "dtypes": ["half"]}}},
