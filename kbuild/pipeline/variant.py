@@ -450,8 +450,10 @@ def _check_output(
 
     python, portable = toolchain.python, toolchain.redistributable
     services = context.services
-    memory = ProbeCache(services.cache, fresh=context.options.fresh)
-    output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
+    probe_cache = ProbeCache(services.cache, fresh=context.options.fresh)
+    output = Output(
+        folder, plan.parsed_variant, python, portable, tree=tree, probe_cache=probe_cache
+    )
     message = f"{plan.variant} was built but fails its checks"
     return _raise_for_errors(context, run_checks(output), message)
 

@@ -154,7 +154,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     )
     if variant is not None and variant.system not in (None, host_system()):
         return {"refusal": f"this machine is {host_system()}"}
-    memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
+    probe_cache, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
     with temporary_folder("checks") as space:
         for name, folder in request["folders"].items():
             shutil.copytree(folder, space / name)
@@ -165,7 +165,9 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
             )
             python = Path(runtime.python)
             subject = ProbeQuestion(python, probe, arguments).subject
-            answer = memory.ask(LocalRunner(), python, probe, *arguments, general=tuple(general))
+            answer = probe_cache.ask(
+                LocalRunner(), python, probe, *arguments, general=tuple(general)
+            )
             reason = _refusal_of(answer, variant, runtime)
             if reason:
                 return {"refusal": reason}
@@ -173,7 +175,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
                 continue
             facts = {
                 "subject": subject,
-                "remembered": bool(memory.cached_facts(probe, Path(arguments[0]))),
+                "remembered": bool(probe_cache.cached_facts(probe, Path(arguments[0]))),
             }
             reason = answer.reason[-_MAX_OUTPUT:].replace(f"{space}/", "")
             answers.append({**asdict(replace(answer, files=())), **facts, "reason": reason})
