@@ -328,7 +328,6 @@ os._exit(4)
 
 
 def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[str, str]]:
-    probe_cache = ProbeCache(cache)
     foreign = frozenset(
         path
         for path in (output.root, output.beside)
@@ -337,7 +336,7 @@ def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[s
     asked = replace(
         output,
         python=home.interpreter.python,
-        probe_cache=probe_cache,
+        probe_cache=ProbeCache(cache),
         built_elsewhere=foreign,
         **how,
     )
