@@ -107,7 +107,7 @@ class Backend:
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
     default_on: ClassVar[tuple[str, ...]] = ()
     """Platforms, as `sys.platform` has them, on which new projects are for this backend."""
-    is_host: ClassVar[bool] = False
+    runs_on_cpu: ClassVar[bool] = False
     """True when kernels run on the CPU, where any machine can call them."""
     visible_devices: ClassVar[str] = ""
     """Variable that says which devices a process sees; empty where there is none."""
@@ -161,7 +161,7 @@ class Backend:
 
     def probe_facts(self) -> dict[str, Any]:
         """The facts about the backend for `load_probe.py`, which runs without kbuild; JSON."""
-        keys = ("name", "in_client", "is_host", "dispatch_key", "torch_field", "torch_device")
+        keys = ("name", "in_client", "runs_on_cpu", "dispatch_key", "torch_field", "torch_device")
         return {key: getattr(self, key) for key in keys}
 
     def torch_release(self, text: str) -> str:
@@ -171,7 +171,7 @@ class Backend:
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
-    def check_gpu(self, arch: str) -> None:
+    def check_gpu_arch(self, arch: str) -> None:
         """Raise as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
         try:
             self.check_arch(arch)

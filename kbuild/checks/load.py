@@ -277,7 +277,7 @@ class LoadCheck(Check):
                 f"import `{module}` in the functions that need it, or catch ImportError: only "
                 "some releases of Torch have it"
             )
-            severity: Severity = "warning" if BACKENDS.get(metadata.backend).is_host else "info"
+            severity: Severity = "warning" if BACKENDS.get(metadata.backend).runs_on_cpu else "info"
             return Finding(self.name, severity, "__init__.py", what, hint)
         what = f"cannot be loaded:\n{answer.reason}"
         hint = hint_on(module, metadata)

@@ -22,7 +22,8 @@ from kbuild.cli.variants import (
     chosen_python,
     open_targets,
 )
-from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
+from kbuild.pipeline.option_values import allow_of, selection_of
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options, read_options
 from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError

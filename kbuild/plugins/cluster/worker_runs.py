@@ -74,7 +74,7 @@ def device_for(
         ToolchainError: there is none.
     """
     backend = BACKENDS.find(variant.backend)
-    if backend is None or backend.is_host:
+    if backend is None or backend.runs_on_cpu:
         yield None
         return
     devices = [device for device in runtime.devices if device.backend == variant.backend]
@@ -194,7 +194,7 @@ def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRun
         return f"`{runtime.python}` has no {answer.reason}"
     backend = BACKENDS.find(variant.backend) if variant else None
     has_device = any(backend and device.backend == backend.name for device in runtime.devices)
-    if backend is None or backend.is_host or has_device:
+    if backend is None or backend.runs_on_cpu or has_device:
         return ""
     # Without a GPU there may be no driver either, which is no fault of the variant.
     lacks_library = answer.state == "failed" and _NO_LIBRARY in answer.reason

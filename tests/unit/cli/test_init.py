@@ -91,7 +91,7 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
     project = open_project(root)
     assert project.warnings == ()
     assert project.dsl_kernels["my-demo"].backends == project.file.general.backends == expected
-    assert project.kernels == {}
+    assert project.cxx_kernels == {}
     found = files(root)
     assert {
         "CARD.md",
@@ -147,7 +147,7 @@ def test_every_pair_that_a_build_supports_is_a_project(kbuild, here, language, f
     stable = project.file.torch.stable_abi if project.file.torch else None
     assert (stable is not None) is (framework == "torch-stable-abi")
     assert bool(project.dsl_kernels) is (language != CXX and wanted.compiled)
-    assert bool(project.kernels) is (language == CXX and wanted.compiled)
+    assert bool(project.cxx_kernels) is (language == CXX and wanted.compiled)
     found = files(root)
     package = f"{wanted.package_root}/my_demo/__init__.py"
     assert {"README.md", "example.py", "tests/test_my_demo.py", package} <= set(found)
