@@ -30,8 +30,7 @@ class TemporaryFolder:
 
     folder: Path
     lock: tuple[int, ...] = ()
-    """Descriptors for `pass_fds`: the folder is kept while a process holds one. None without locks.
-    """
+    """Descriptors for `pass_fds`: the folder is kept while a process holds one."""
 
 
 @contextmanager

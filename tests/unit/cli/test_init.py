@@ -280,9 +280,17 @@ def test_a_backend_without_sources_gets_no_project(kbuild, here, monkeypatch):
     assert kbuild("init", "demo", "--no-git", "--noarch", "--backends", "bare").code == 0
 
 
-@pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])
-def test_unknown_backends(kbuild, here, backends):
+@pytest.mark.parametrize(
+    ("backends", "message"),
+    [
+        (["cpuu"], "`cpuu` is not a backend"),
+        (["cpu", "folder"], "`folder` is not a backend"),
+        ([","], "--backends names none"),
+    ],
+)
+def test_unknown_backends(kbuild, here, backends, message):
     answer = kbuild("init", "--backends", *backends)
+    assert message in answer.err
     assert answer.code == 2
     assert "a PATH goes before --backends" in answer.err
 
