@@ -94,8 +94,8 @@ class CaptureSection(Section):
     and `contiguous`), a default (a number or boolean), `{ choices = [...] }`, or `{ value = ... }`
     for every call."""
     sizes: Mapping[str, SizeRange] = {}
-    """Dimension -> `min` and `max` of the calls that are captured, such as `{ max = 65536 }`; others
-    are refused. Without `min`, a size may be 0."""
+    """Dimension -> `min` and `max` of the calls that are captured, such as `{ max = 65536 }`;
+    others are refused. Without `min`, a size may be 0."""
     backward: StrictBool = True
     """`false` captures no backward pass."""
     tune: TuneSection | None = None
