@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-_PATTERN = re.compile(r"\d+(\.\d+)*")
+_PATTERN = re.compile(r"\d{1,18}(\.\d{1,18})*")
 
 
 @total_ordering
