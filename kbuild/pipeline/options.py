@@ -123,8 +123,8 @@ class BuildOptions:
         help="build against this interpreter's Torch, with the host's compilers",
         record=("python", lambda python: python is not None),
     )
-    """Interpreter whose Torch comes before that of wheels; kbuild chooses one when None. Its path
-    would say nothing in the provenance."""
+    """Interpreter whose Torch is built against; kbuild chooses one when None. Paths differ between
+    machines, so that the provenance has only that one was given."""
     torch_wheels: tuple[Path, ...] = option(
         "--torch-wheel",
         default=(),

@@ -91,7 +91,7 @@ def option(
     """
     names = [flag for flag in flags if isinstance(flag, str)]
     several = [flag for flag in flags if isinstance(flag, Flag)]
-    if "variable" in settings:
+    if "variable" in settings:  # functions that read the arguments find the default there
         settings["default"] = default
     declared = CommandOption(
         several or [Flag(*names, **settings)], group, driver, parse, read, record

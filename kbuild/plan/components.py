@@ -212,7 +212,7 @@ def _kernel_archs(context: PlanningContext, name: str, section: KernelSection) -
                 if any(context.backend.arch_serves(arch, wanted) for wanted in context.archs)
             )
             chosen = Archs(kept, archs.dropped) if kept else None
-        return context.backend.grouped(section, chosen, archs) if chosen else None
+        return context.backend.without_shared(section, chosen, archs) if chosen else None
     except ValueError as error:
         message = f"{error} (variant {context.choice.variant})"
         raise config_error(context.tree, ("kernel", name, key), message) from None

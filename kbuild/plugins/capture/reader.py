@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
 from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.captured_modules import (
@@ -85,9 +84,10 @@ class CaptureReading(PluginReading):
                     raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
             return PackageFiles()
         files = launch_files([self.launches[name] for name in launched], folder)
-        descriptions = [each for name in kernels for each in self.descriptions.get(name, ())]
-        if not descriptions:
+        # The package may import functions that are declared, and not captured yet.
+        if not any(self.declarations.get(name) for name in kernels):
             return files
+        descriptions = [each for name in kernels for each in self.descriptions.get(name, ())]
         texts = {**files.texts, FUNCTIONS_MODULE: captured_source(descriptions)}
         if not (source := ops_source(descriptions)):
             return PackageFiles(texts, files.sources)
@@ -151,13 +151,14 @@ class _KernelReader:
                 if declaration is not None:
                     self.declarations.append(declaration)
                     functions.append((place, table, declaration))
-        language = self._table.get("language")
-        if not isinstance(language, str) or DIALECTS.find(language) is None:
+        name = self._table.get("language")
+        language = LANGUAGES.find(name) if isinstance(name, str) else None
+        if language is None:
             return  # a rule of `build.toml` reports it
         digests = self._source_digests()
         try:
             if self.launch_tables:
-                self._read_launches(LANGUAGES.get(language), digests)
+                self._read_launches(language, digests)
             for place, table, declaration in functions:
                 self._read_function(place, table, declaration, digests)
         except ConfigError as error:  # a source is not Python, or a file in `captured/` is damaged
@@ -297,9 +298,8 @@ class _KernelReader:
         self, declaration: Declaration, data: Mapping[str, Any], digests: SourceDigests
     ) -> Mapping[str, Any]:
         """The keys of a section that say where a function's kernels are; empty after an error."""
-        language = self._table["language"]
-        written = LANGUAGES.get(language).captured_as
-        if written in ("", language):
+        language = LANGUAGES.get(self._table["language"])
+        if language.captured_as in ("", language.name):
             source = data["source"]
             return {"src": list(digests.imported(source)) if source in digests.paths else []}
         # The DSL writes kernels in another language (NineToothed in Triton). `kbuild capture` has
@@ -309,9 +309,9 @@ class _KernelReader:
         hint = "run `kbuild capture`, and commit both files"
         if self._read_captured(file, missing, hint) is None:
             return {}
-        needed = DIALECTS.get(written).distributions
+        needed = LANGUAGES.get(language.captured_as).distributions
         pins = [pin for pin in _pins(self._table) if pin.partition("==")[0] in needed]
-        return {"language": written, "toolchain": pins, "src": [file]}
+        return {"language": language.captured_as, "toolchain": pins, "src": [file]}
 
 
 def _op(
