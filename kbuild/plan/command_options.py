@@ -98,8 +98,8 @@ def option(
     )
     if settings.get("action") == "store_true":
         default = False
-    made = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**made, metadata={_METADATA: declared})
+    default_or_factory = {"default_factory" if callable(default) else "default": default}
+    return field(**default_or_factory, metadata={_METADATA: declared})
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, options: type[Any], *names: str) -> None:
