@@ -25,7 +25,7 @@ def selection_of(args: Namespace) -> Selection:
     """The selection that the options ask for.
 
     Raises:
-        UsageError: there is no such release, or a system is not written as one.
+        UsageError: there is no such release, or a system is not written `CPU-OS`.
     """
     from kbuild.plan.selection import Selection, parse_torch_release
 
@@ -137,7 +137,7 @@ def _archs_of_gpus(project: Project, runner: Runner) -> tuple[str, ...]:
 
 
 def sources_of(args: Namespace, ctx: Services, project: Project) -> dict[str, Path]:
-    """Folder by dependency; warns of those that the project does not depend on.
+    """Dependency -> folder of its headers; warns of those that the project does not depend on.
 
     Raises:
         UsageError: an entry is not `NAME=DIR`, its dependency is given twice or does not exist.

@@ -34,9 +34,9 @@ class BuildResult:
     steps: int = 0
     """Build steps that ran."""
     objects: int = 0
-    """Objects that were made."""
+    """Objects that were compiled or came from the cache."""
     from_cache: int = 0
-    """Objects that the object cache had."""
+    """Those of them that came from the cache."""
     findings: tuple[Finding, ...] = ()
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; none for a variant that was up to date."""

@@ -79,7 +79,7 @@ class CaptureReading(PluginReading):
                 )
             for name in kernels:
                 # An op with projections also returns tensors that its gradient needs.
-                if any([*projections(each)] for each in self.descriptions.get(name, ())):
+                if any(list(projections(each)) for each in self.descriptions.get(name, ())):
                     message = "only packages for Torch have gradients of captured functions"
                     raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
             return PackageFiles()
