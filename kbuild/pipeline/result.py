@@ -34,9 +34,9 @@ class BuildResult:
     steps: int = 0
     """Build steps that ran."""
     objects: int = 0
-    """Objects that were compiled or came from the cache."""
+    """Objects of the variant."""
     from_cache: int = 0
-    """Those of them that came from the cache."""
+    """Number of `objects` that came from the cache."""
     findings: tuple[Finding, ...] = ()
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; none for a variant that was up to date."""
