@@ -116,6 +116,13 @@ def test_any_text_is_read_or_refused_in_words(text):
         ("a # c", "`#` has no meaning in an expression", 3, ""),
         ("a \\\n+ b", "`\\` has no meaning in an expression", 3, ""),
         ("a; b", "`;` has no meaning in an expression", 2, ""),
+        ("(a, b)", "`(a, b)` has no meaning in an expression", 1, ""),
+        (
+            "a + b is None",
+            "expected an operator, found `is`",
+            7,
+            "write `name is None` or `name is not None`",
+        ),
         ("{a}", "`{` has no meaning in an expression", 1, ""),
         ("~a", "`~` has no meaning in an expression", 1, ""),
         ("a ^ b", "`^` has no meaning in an expression", 3, ""),
