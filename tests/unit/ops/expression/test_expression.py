@@ -117,12 +117,8 @@ def test_any_text_is_read_or_refused_in_words(text):
         ("a \\\n+ b", "`\\` has no meaning in an expression", 3, ""),
         ("a; b", "`;` has no meaning in an expression", 2, ""),
         ("(a, b)", "`(a, b)` has no meaning in an expression", 1, ""),
-        (
-            "a + b is None",
-            "expected an operator, found `is`",
-            7,
-            "write `name is None` or `name is not None`",
-        ),
+        ("a + b is None", "expected an operator, found `is`", 7,
+         "write `name is None` or `name is not None`"),
         ("{a}", "`{` has no meaning in an expression", 1, ""),
         ("~a", "`~` has no meaning in an expression", 1, ""),
         ("a ^ b", "`^` has no meaning in an expression", 3, ""),
@@ -184,24 +180,16 @@ def test_any_text_is_read_or_refused_in_words(text):
         ("a == '\\x41'", "`'` is not an operator here", 6, "no `\\`"),
         ("a == 'f\n'", "`'` is not an operator here", 6, ""),
         ('a == "it\'s"', "is not an operator here", 6, "no quote and no"),
-        (
-            "a == -'f'",
-            "`'f'` is not an integer",
-            7,
-            "a string can only be compared with an argument",
-        ),
-        (
-            "'f' != a",
-            "`'f'` is not an integer",
-            1,
-            "a string can only be compared with an argument",
-        ),
+        ("a == -'f'", "`'f'` is not an integer", 7,
+         "a string can only be compared with an argument"),
+        ("'f' != a", "`'f'` is not an integer", 1,
+         "a string can only be compared with an argument"),
         ("a < 'f'", "`'f'` is not an integer", 5, "a string can only be compared with an argument"),
         ("1.5 < a", "`1.5` is not an integer", 1, "a float argument can be compared"),
         ("b == eps == 1.5", "`1.5` is not an integer", 13, "a float argument can be compared"),
         ("a is True", "expected `None`, found `True`", 6, ""),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(text, words, column, hint):
     with pytest.raises(ExpressionError) as caught:
         parse(text)
