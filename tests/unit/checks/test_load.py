@@ -254,10 +254,6 @@ def load_ops(noarch: Make, warm: Path) -> Ops:
     return loaded
 
 
-def severities(found: list[Finding]) -> list[str]:
-    return [finding.severity for finding in found]
-
-
 GOOD_OPS = """
 add("relu(Tensor x) -> Tensor", lambda x: x.relu(), torch.empty_like)
 add("scale(Tensor x, float by, *, int n=1) -> Tensor", lambda x, by, n=1: x * by, lambda x, by, n=1: x + 1)
