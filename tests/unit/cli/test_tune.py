@@ -221,6 +221,9 @@ class TestRefused:
         assert "finds no GPU here" in answer.err
         assert "--python" in answer.err
 
+    def test_no_such_device(self, tune, variant):
+        assert "there is no device `cuda:9`" in tune("--device", "9").err
+
     def test_a_variant_of_users(self, tune, here):
         folder = write_variant(here / "build" / "v")
         (folder / "aot.json").unlink()
