@@ -13,17 +13,10 @@ from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse
 from kbuild.ops.language import LANGUAGES, KernelFunction
-from kbuild.ops.model import (
-    ArgumentSource,
-    Candidate,
-    FillValue,
-    IssueCollector,
-    Launch,
-    OpSpec,
-)
+from kbuild.ops.model import ArgumentSource, Candidate, FillValue, Launch, OpSpec
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
-from kbuild.project.config.issue import Issue
+from kbuild.project.config.issue import Issue, IssueCollector
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler

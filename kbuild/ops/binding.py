@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.expression.nodes import Name, Node, Query
-from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
+from kbuild.ops.model import ArgumentSource, Launch, OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
-from kbuild.project.config.issue import listed, one_of
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _NAN, _TF32 = "nan", "tf32"
 """Fields of a descriptor: True if it is padded with NaN, and if it rounds to TF32 (never in

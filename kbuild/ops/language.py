@@ -19,8 +19,9 @@ from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
-from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
+from kbuild.ops.model import Candidate, Launch, OpSpec
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.project.licences import Licence
 from kbuild.system.errors import BuildError
 from kbuild.system.registry import Registry

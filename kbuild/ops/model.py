@@ -1,4 +1,4 @@
-"""An op after its section was read and checked, and the collector of issues.
+"""An op after its section was read and checked.
 
 Compilers, launchers, fake kernels and documentation are generated from these values.
 """
@@ -13,7 +13,7 @@ from kbuild.ops.expression import Expression
 from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.expression.nodes import Name, Node, Query
 from kbuild.ops.schema.model import Schema
-from kbuild.project.config.issue import Issue, KeyPath
+from kbuild.project.config.issue import KeyPath
 
 Scalar: TypeAlias = "bool | int | float | str"
 """Value of a constant or of a launch option."""
@@ -516,28 +516,3 @@ class OpSpec:
         return tuple(
             {tensor: known[owner] for tensor, owner in owners.items()} for known in combinations
         )
-
-
-@dataclass(frozen=True)
-class IssueCollector:
-    """A key path and the list that issues are added to; paths below it share the list."""
-
-    path: KeyPath
-    issues: list[Issue] = field(default_factory=list)
-
-    def at(self, *keys: str | int) -> IssueCollector:
-        """Return the collector for a key or element below this one."""
-        return IssueCollector((*self.path, *keys), self.issues)
-
-    def error(self, message: str, hint: str = "") -> None:
-        """Add an error at this path."""
-        self.issues.append(Issue(self.path, message, hint))
-
-    def warning(self, message: str, hint: str = "") -> None:
-        """Add a warning at this path."""
-        self.issues.append(Issue(self.path, message, hint, "warning"))
-
-    @property
-    def errors(self) -> int:
-        """Number of errors so far, at any path."""
-        return sum(issue.severity == "error" for issue in self.issues)

@@ -10,9 +10,9 @@ from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
 from kbuild.ops.expression.floating import FloatExpression, parse_float
 from kbuild.ops.expression.nodes import LIST_QUERIES, RUNTIME_QUERIES, Match, Name
-from kbuild.ops.model import Dimension, IssueCollector, ShapeRule
+from kbuild.ops.model import Dimension, ShapeRule
 from kbuild.ops.schema.model import Schema
-from kbuild.project.config.issue import did_you_mean, listed, one_of
+from kbuild.project.config.issue import IssueCollector, did_you_mean, listed, one_of
 
 NameKind = Literal[
     "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",

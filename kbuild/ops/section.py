@@ -17,7 +17,7 @@ from kbuild.ops.dtypes import read_dtypes, read_fills
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
 from kbuild.ops.launches import read_launches
-from kbuild.ops.model import IssueCollector, OpSpec, Projection
+from kbuild.ops.model import OpSpec, Projection
 from kbuild.ops.schema.model import Schema
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.ops.scope import OpScope, ShapeTableReader
@@ -25,7 +25,7 @@ from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
 from kbuild.ops.views import read_views, validate_sharing, view_rules
 from kbuild.project.config.file_model import OpSection
-from kbuild.project.config.issue import Issue, one_of
+from kbuild.project.config.issue import Issue, IssueCollector, one_of
 from kbuild.project.config.model_errors import table_issues
 
 _ALTERNATIVES = {

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kbuild.ops.model import IssueCollector
 from kbuild.ops.schema.model import Schema, SchemaArgument
 from kbuild.ops.scope import NameKind
 from kbuild.project.config.file_model import OpSection
-from kbuild.project.config.issue import Issue
+from kbuild.project.config.issue import Issue, IssueCollector
 
 _MOST = 64
 """Maximum of tensors in a list."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kbuild.ops.expression import Expression, parse
-from kbuild.ops.model import AtenCall, DtypeRule, IssueCollector, ShapeRule, TensorView
+from kbuild.ops.model import AtenCall, DtypeRule, ShapeRule, TensorView
 from kbuild.ops.scope import OpScope
 from kbuild.project.config.file_model import ViewSection
-from kbuild.project.config.issue import one_of
+from kbuild.project.config.issue import IssueCollector, one_of
 
 
 def read_views(

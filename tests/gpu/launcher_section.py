@@ -17,9 +17,10 @@ from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.files import FileSet
 from tests.gpu.launcher_images import ARCHS, name_of
 

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from kbuild.ops.dtypes import DTYPES
-from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
 from kbuild.plugins.capture.tables import (
     LARGEST_SIZE,
@@ -21,6 +20,7 @@ from kbuild.plugins.capture.tables import (
     FixedArgument,
     TensorArgument,
 )
+from kbuild.project.config.issue import IssueCollector
 from kbuild.project.config.model import Section
 from kbuild.project.config.model_errors import table_issues
 from kbuild.system.errors import ConfigError, Problem

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.captured_modules import (
     FUNCTIONS_MODULE,
     OPS_MODULE,
@@ -40,7 +39,7 @@ from kbuild.plugins.capture.launches import (
 )
 from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.plugins.capture.tuning import with_tuning
-from kbuild.project.config.issue import Issue, KeyPath, one_of
+from kbuild.project.config.issue import Issue, IssueCollector, KeyPath, one_of
 from kbuild.project.config.load import config_error
 from kbuild.project.config.model_errors import table_issues
 from kbuild.project.config.section_readers import PackageFiles, PluginReading, PluginSection

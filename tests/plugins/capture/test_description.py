@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
@@ -18,6 +17,7 @@ from kbuild.plugins.capture.description import (
 )
 from kbuild.plugins.capture.function_digests import source_digests
 from kbuild.plugins.capture.tables import CaptureSection
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import ConfigError
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}

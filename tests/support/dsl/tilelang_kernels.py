@@ -17,9 +17,10 @@ from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

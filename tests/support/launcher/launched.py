@@ -16,9 +16,10 @@ from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.tuned_tables import TunedTable
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.files import FileSet
 from tests.support.launcher.functions import use_stream
 from tests.support.sections import read

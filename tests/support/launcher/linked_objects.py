@@ -15,9 +15,10 @@ from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from tests.support.launcher.launched import FAKES
 
 STREAM = 0x1234

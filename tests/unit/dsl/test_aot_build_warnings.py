@@ -15,10 +15,11 @@ from kbuild.ops.candidates import with_candidates
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate, IssueCollector
+from kbuild.ops.model import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from tests.support.sections import read
 

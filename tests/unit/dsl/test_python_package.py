@@ -15,8 +15,8 @@ import tomli
 
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files, source_file, source_module
 from kbuild.ops.binding import KernelParameter, bind
-from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section
+from kbuild.project.config.issue import IssueCollector
 
 SECTION = """
 language = "triton"

@@ -11,7 +11,8 @@ from kbuild.dsl.resolve import ResolvedLaunch, apply_hooks
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate, IssueCollector
+from kbuild.ops.model import Candidate
+from kbuild.project.config.issue import IssueCollector
 from tests.support.sections import read
 
 PARAMETERS = ("x_ptr", "acc", "out_ptr", "part", "N", "BLOCK!")

@@ -23,15 +23,8 @@ from kbuild.ops.expression import (
     parse,
     parse_condition,
 )
-from kbuild.ops.model import (
-    ArgumentSource,
-    Constant,
-    IssueCollector,
-    Launch,
-    OpSpec,
-    TuneProposal,
-)
-from kbuild.project.config.issue import listed, one_of
+from kbuild.ops.model import ArgumentSource, Constant, Launch, OpSpec, TuneProposal
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _NUMBERS: dict[str | None, str] = {
     None: "",

@@ -27,16 +27,9 @@ from kbuild.ops.language import (
     validate_release,
     with_companions,
 )
-from kbuild.ops.model import (
-    ArgumentSource,
-    Candidate,
-    Constant,
-    IssueCollector,
-    Launch,
-    OpSpec,
-    TuneProposal,
-)
+from kbuild.ops.model import ArgumentSource, Candidate, Constant, Launch, OpSpec, TuneProposal
 from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from kbuild.system.version import Version
 

@@ -11,8 +11,9 @@ from kbuild.dsl.languages.ninetoothed import NineToothed
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.ops.model import TuneProposal
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from tests.support.ninetoothed_cases import ADD, completed, config, facts, tensor
 from tests.support.sections import said as said_of
 

@@ -10,8 +10,9 @@ from kbuild.dsl.tune.cases import default_cases
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
-from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.ops.model import TuneProposal
 from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from tests.support.sections import read
 
