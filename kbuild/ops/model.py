@@ -5,7 +5,7 @@ Compilers, launchers, fake kernels and documentation are generated from these va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -197,6 +197,24 @@ class Candidate:
     def is_conditional(self) -> bool:
         """True if there may be calls that cannot use it."""
         return self.when is not None or self.aligned
+
+    def consists_of(self, constants: ConstantPairs, options: ConstantPairs) -> bool:
+        """True if it has these constants and options, in any order."""
+        own = _typed_pairs(self.constants), _typed_pairs(self.options)
+        return own == (_typed_pairs(constants), _typed_pairs(options))
+
+
+def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
+    # True equals 1 in Python, but compiles differently.
+    return {name: (isinstance(value, bool), value) for name, value in pairs}
+
+
+def find_candidate(
+    candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
+) -> int | None:
+    """Index of the candidate with these constants and options, in any order; None without one."""
+    every = enumerate(candidates)
+    return next((at for at, c in every if c.consists_of(constants, options)), None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any
 
 from kbuild.ops.constants import NONE
-from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, Scalar
+from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, find_candidate
 from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.issue import did_you_mean
 from kbuild.system.errors import ConfigError, DamagedFileError, Problem, Severity
@@ -53,12 +53,11 @@ class TunedRow:
 
     def names(self, candidate: Candidate) -> bool:
         """True if the row's constants and options are those of the candidate."""
-        is_same = same_pairs(self.constants, candidate.constants)
-        return is_same and same_pairs(self.options, candidate.options)
+        return candidate.consists_of(self.constants, self.options)
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
         """Index of the row's candidate; None if it does not exist any more."""
-        return next((at for at, other in enumerate(candidates) if self.names(other)), None)
+        return find_candidate(candidates, self.constants, self.options)
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,6 @@ def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
     """Sort rows by identity; of several with the same one, the last is kept."""
     last: Mapping[RowKey, TunedRow] = {row.place: row for row in rows}
     return tuple(last[place] for place in sorted(last))
-
-
-def same_pairs(pairs: ConstantPairs, other: ConstantPairs) -> bool:
-    """True for the same names with the same values, in any order; `True` differs from `1`."""
-    return _typed_pairs(pairs) == _typed_pairs(other)
-
-
-def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
-    return {name: (isinstance(value, bool), value) for name, value in pairs}
 
 
 TABLE_FORMAT = 1

@@ -13,10 +13,11 @@ from pathlib import Path
 import tomli
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.ops.language import KernelFunction
 from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
@@ -81,7 +82,7 @@ def files(images: Path, framework: str = "torch") -> FileSet:
     return launcher_files("gpu", ops, module=True, framework=framework)
 
 
-def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> CompiledOp:
+def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> ResolvedOp:
     launches = []
     for index, launch in enumerate(op.launches):
         name = launch.functions[0]
@@ -90,8 +91,9 @@ def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> CompiledO
         assert bound is not None
         units = [unit for unit in expand(op, targets) if unit.launch == index]
         compiled = tuple(_compiled(unit, name, images) for unit in units)
-        launches.append(CompiledLaunch(launch, bound, compiled))
-    return CompiledOp(op, tuple(launches))
+        function = KernelFunction(name, tuple(parameters))
+        launches.append(ResolvedLaunch(op, launch, bound, function, compiled))
+    return ResolvedOp(op, tuple(launches))
 
 
 def _compiled(unit: KernelUnit, function: str, images: Path) -> UnitImage:

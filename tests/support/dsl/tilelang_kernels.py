@@ -11,8 +11,8 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.dsl.resolve import ResolvedLaunch, with_autotune_key
+from kbuild.dsl.resolve import with_autotune_key
+from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.image import UnitImage
@@ -66,7 +66,7 @@ class TileLangProject:
     def compiled(self, text: str, target: str) -> tuple[UnitImage, ...]:
         return self.launched(text, target).launches[0].compiled
 
-    def launched(self, text: str, target: str) -> CompiledOp:
+    def launched(self, text: str, target: str) -> ResolvedOp:
         """An op with its objects, ready for a launcher."""
         flavour = "cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13"
         kernel = Kernel(flavour, (self.pin,))
@@ -76,7 +76,7 @@ class TileLangProject:
         units = language.expand(replace(op, launches=launches), [ImageTarget.parse(target)])
         wanted = [(unit, joined.bound) for unit in units]
         made = self.compiler.compile(kernel, self.folder, wanted)
-        return CompiledOp(op, (CompiledLaunch(launches[0], joined.bound, made),))
+        return ResolvedOp(op, (replace(joined, launch=launches[0], compiled=made),))
 
     def joined(self, text: str) -> OpSpec:
         """The op with its key."""
@@ -101,7 +101,7 @@ class TileLangProject:
         signatures = {n: one.parameters for n, one in functions.items()}
         bound = bind(op, launch, signatures, place)
         assert bound is not None, place.issues
-        return op, ResolvedLaunch(launch, bound, function)
+        return op, ResolvedLaunch(op, launch, bound, function)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.resolve import ResolvedLaunch, apply_hooks
+from kbuild.dsl.resolve import apply_hooks
+from kbuild.dsl.resolved_kernel import ResolvedLaunch
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction
@@ -58,7 +59,7 @@ def run(
         assert whole is not None
         bound = bind(op, whole, dict.fromkeys(launch.functions, parameters), place)
         assert bound is not None, place.issues
-        launches.append(ResolvedLaunch(whole, bound, function))
+        launches.append(ResolvedLaunch(op, whole, bound, function))
     found = apply_hooks(op, launches, place)
     return found, [(issue.severity, issue.message) for issue in place.issues]
 

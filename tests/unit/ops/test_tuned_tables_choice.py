@@ -209,7 +209,7 @@ def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
         "k",
         0,
         ImageTarget.parse("sm_90a"),
-        is_scarce=lambda one: one is CANDIDATES[1],
+        without_memory=[CANDIDATES[1]],
     )
     assert found == CANDIDATES[:3]
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.dsl.resolved_kernel import ResolvedOp
 from kbuild.system.errors import BuildError
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
 from tests.support.launcher.rich import KERNELS, TABLES, rich
@@ -33,23 +33,23 @@ def test_images_are_aligned_and_stored_once():
     """Both candidates with the same code: one for each of fast and plain."""
     op = small(kernel=dataclasses.replace(KERNEL, change=lambda unit: {"shared": 3}))
     same = [dataclasses.replace(c, code=b"12345") for c in op.launches[0].compiled]
-    ones = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
+    ones = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
     assert files_of("k", [ones])["aot/k.bin"] == b"12345"
     same[1] = dataclasses.replace(same[1], code=b"6")
-    two = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
+    two = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
     assert files_of("k", [two])["aot/k.bin"] == b"12345" + bytes(11) + b"6"
 
 
 def test_ptx_ends_with_a_zero():
     op = small(targets=("compute_80",))
     text = [dataclasses.replace(c, code=b".ptx") for c in op.launches[0].compiled]
-    one = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(text)),))
+    one = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(text)),))
     assert files_of("k", [one])["aot/k.bin"] == b".ptx\0"
 
 
 def test_no_images():
     op = small()
-    none = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=()),))
+    none = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=()),))
     with pytest.raises(ValueError, match="`k` has no images"):
         files_of("k", [none])
 
@@ -84,7 +84,7 @@ def test_a_launch_for_other_devices(driver, tmp_path):
     (op,) = ops_of(TWO)
     both = launched(op, {"k": KERNEL}, ("sm_90a",))
     other = dataclasses.replace(both.launches[1], compiled=())
-    files = files_of("two", [CompiledOp(op, (both.launches[0], other))], module=True)
+    files = files_of("two", [ResolvedOp(op, (both.launches[0], other))], module=True)
     torch.ops.load_library(str(extension(files, tmp_path, "_two_launches", "-O0")))
     driver.said()
     torch.ops._two_launches.two(torch.ones(8).half())
@@ -120,7 +120,7 @@ def test_a_parameter_that_nothing_gives():
     op = small()
     launch = op.launches[0]
     bound = dataclasses.replace(launch.bound, arguments=launch.bound.arguments[:-1])
-    less = CompiledOp(op.spec, (CompiledLaunch(launch.launch, bound, launch.compiled),))
+    less = ResolvedOp(op.spec, (dataclasses.replace(launch, bound=bound),))
     with pytest.raises(ValueError, match="images of `k` take `N`, which nothing gives"):
         files_of("k", [less])
 
