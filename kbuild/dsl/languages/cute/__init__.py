@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
@@ -29,9 +28,6 @@ from kbuild.ops.unit import KernelUnit
 from kbuild.project.licences import Licence
 from kbuild.system.errors import BuildError, ToolchainError
 from kbuild.system.version import Version
-
-if TYPE_CHECKING:
-    from kbuild.ops.declared_types import DeclaredType
 
 DIVISOR = 16
 """Divisor that aligned units assume for addresses in bytes, and for sizes and strides in
@@ -221,16 +217,6 @@ class Cute(Language):
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.validate_image`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
-
-    def declared_types(self, tree: ast.Module, function: ast.FunctionDef) -> Iterator[DeclaredType]:
-        """See `Dialect.declared_types`: numbers only, since `cute.Tensor` has no dtype."""
-        from kbuild.ops.declared_types import DeclaredType, dtype_of, module_values
-
-        values = module_values(tree)
-        for argument in (*function.args.args, *function.args.kwonlyargs):
-            dtype = dtype_of(argument.annotation, values)
-            if dtype is not None:
-                yield DeclaredType(argument.arg, dtype, argument.lineno, is_tensor=False)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbuild.backends import rocm
 from kbuild.ops.binding import BoundLaunch
@@ -32,9 +31,6 @@ from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from kbuild.system.version import Version
-
-if TYPE_CHECKING:
-    from kbuild.ops.declared_types import DeclaredType
 
 _ASSUMED = ("divisible", "ones", "int64")
 
@@ -252,14 +248,6 @@ class TileLang(Language):
     ) -> OpSpec | None:
         """See `Language.complete`."""
         return with_sizes(op, functions)
-
-    def declared_types(
-        self, tree: ast.Module, function: ast.FunctionDef
-    ) -> tuple[DeclaredType, ...]:
-        """See `Dialect.declared_types`."""
-        from kbuild.dsl.languages.tilelang.declared import read_declared_types
-
-        return read_declared_types(tree, function)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
