@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
+from kbuild.dsl.image_cache import NoteCallback, compiled_images
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
-from kbuild.dsl.outcomes import NoteCallback, compiled_images
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import resolve_kernel
-from kbuild.dsl.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES

@@ -26,10 +26,13 @@ from kbuild.dsl.compile_environment import (
 )
 from kbuild.dsl.devices import device_facts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.dsl.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
-from kbuild.dsl.outcomes import (
+from kbuild.dsl.image_cache import (
+    CompileResult,
+    ImageCache,
+    KernelClaim,
     NoteCallback,
     Rejection,
+    SharedKernels,
     UnitOutcome,
     compiled_images,
     rejection_error,

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kbuild.dsl.devices import cuda_devices
-from kbuild.dsl.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
-from kbuild.dsl.resolved_kernel import ResolvedKernel, is_compiled_for
+from kbuild.dsl.image_cache import PRUNED, CallKind, UnitOutcome, call_kind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, is_compiled_for
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expand import may_hold
 from kbuild.ops.expression import Expression

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.dsl.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import BoundLaunch, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from kbuild.dsl.compile_environment import CompileEnvironment, SourceSnapshot
 from kbuild.dsl.devices import max_shared_memory
-from kbuild.dsl.image_cache import CompileResult
-from kbuild.dsl.outcomes import PRUNED, Rejection, unit_label
+from kbuild.dsl.image_cache import PRUNED, CompileResult, Rejection, unit_label
 from kbuild.dsl.workers import ShouldCompile, WorkerDiedError, WorkerPool, WorkerProcess
 from kbuild.ops.image import KernelImage
 from kbuild.ops.unit import KernelUnit

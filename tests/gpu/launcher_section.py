@@ -13,7 +13,7 @@ from pathlib import Path
 import tomli
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage

@@ -10,7 +10,7 @@ from kbuild.dsl.launcher.cxx_text import c_identifier
 from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapter, TvmFfiAdapter
 from kbuild.dsl.launcher.images import ImageTables, object_files
 from kbuild.dsl.launcher.launches import LaunchCode, measured_on, rows_of
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.expression import arithmetic_header
 from kbuild.ops.image import UnitImage
 from kbuild.ops.model import OpSpec

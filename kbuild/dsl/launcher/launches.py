@@ -9,7 +9,7 @@ from types import NoneType
 from kbuild.dsl.launcher.aten import need_calls
 from kbuild.dsl.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.dsl.launcher.images import ImageTables, Slot
-from kbuild.dsl.resolved_kernel import ResolvedLaunch
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
 from kbuild.ops.binding import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64

@@ -9,9 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.backward import BackwardOp, SplitRun, backward_dtypes
+from kbuild.plugins.capture.backward import (
+    BackwardOp,
+    SplitRun,
+    backward_dtypes,
+    place_of,
+    with_copy,
+    written_arguments,
+)
 from kbuild.plugins.capture.conditions import question_of
-from kbuild.plugins.capture.in_place import place_of, with_copy, written_arguments
 from kbuild.plugins.capture.programs import (
     CapturedArgument,
     CaptureError,

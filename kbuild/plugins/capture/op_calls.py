@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.expression_values import EVALUATION, compiled
-from kbuild.plugins.capture.values import BATCH
+from kbuild.plugins.capture.values import BATCH, EVALUATION, compiled
 from kbuild.plugins.capture.wrappers import CapturedOp
 
 

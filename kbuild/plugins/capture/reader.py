@@ -20,6 +20,7 @@ from kbuild.plugins.capture.captured_modules import (
     projections,
 )
 from kbuild.plugins.capture.description import (
+    CaptureSection,
     Declaration,
     kernels_file,
     read_declaration,
@@ -37,7 +38,6 @@ from kbuild.plugins.capture.launches import (
     parse_captured,
     wrapper_kernel,
 )
-from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.plugins.capture.tuning import with_tuning
 from kbuild.project.config.issue import Issue, IssueCollector, KeyPath, one_of
 from kbuild.project.config.load import config_error

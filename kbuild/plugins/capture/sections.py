@@ -13,7 +13,6 @@ from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree, tree_of
 from kbuild.plugins.capture.constants import ConstantWriter, dtype_rule
-from kbuild.plugins.capture.expression_values import CAPABILITIES
 from kbuild.plugins.capture.programs import (
     Buffer,
     CapturedArgument,
@@ -26,6 +25,7 @@ from kbuild.plugins.capture.results import OpResults
 from kbuild.plugins.capture.steps import roots_of, written_roots
 from kbuild.plugins.capture.values import (
     BATCH,
+    CAPABILITIES,
     ROWS,
     is_contiguous,
     launch_number,

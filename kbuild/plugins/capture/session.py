@@ -28,12 +28,11 @@ from kbuild.plugins.capture.description import (
     kernels_file,
     wrapper_file,
 )
-from kbuild.plugins.capture.expression_values import names_of
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.launches import module_of
 from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.values import ROWS
+from kbuild.plugins.capture.values import ROWS, names_of
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.system.errors import CheckError, UsageError

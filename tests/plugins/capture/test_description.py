@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbuild.plugins.capture.description import (
+    CaptureSection,
     Declaration,
     description_text,
     read_declaration,
@@ -16,7 +17,6 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import source_digests
-from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import ConfigError
 

@@ -11,8 +11,8 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.dsl.resolve import with_autotune_key
-from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.image import UnitImage

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.model import OpSpec
 from kbuild.system.files import FileSet
 from tests.support.stores import shared_library

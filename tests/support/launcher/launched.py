@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage

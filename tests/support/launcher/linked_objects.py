@@ -10,7 +10,7 @@ from typing import Any
 import tomli
 
 from kbuild.dsl.compile_environment import json_digest
-from kbuild.dsl.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage

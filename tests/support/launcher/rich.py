@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.image import ImageParameter, TensorMap
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import KernelUnit

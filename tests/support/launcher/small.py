@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from tests.support.launcher.launched import Kernel, launched, ops_of
 
 SECTION = """

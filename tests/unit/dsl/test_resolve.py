@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
 from kbuild.dsl.resolve import apply_hooks
-from kbuild.dsl.resolved_kernel import ResolvedLaunch
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction

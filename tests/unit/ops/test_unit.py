@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kbuild.dsl.languages.triton import Triton
-from kbuild.dsl.resolved_kernel import is_compiled_for
+from kbuild.dsl.launcher.resolved_kernel import is_compiled_for
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse

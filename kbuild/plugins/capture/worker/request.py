@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from triton.runtime import driver
 
-from kbuild.plugins.capture.expression_values import CAPABILITIES
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.worker.generated import generated_sources, install_driver
+from kbuild.plugins.capture.values import CAPABILITIES
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.paths import walk
 from kbuild.plugins.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
@@ -296,3 +296,48 @@ def _alone() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_PROPERTIES = {
+    "max_shared_mem": 3 << 15, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
+}  # fmt: skip
+"""Device properties that generators derive defaults from; made up, and the same for every GPU."""
+
+
+class GeneratorDriver:
+    """A driver of Triton for generators; nothing is launched with it."""
+
+    @property
+    def utils(self) -> GeneratorDriver:
+        """The driver itself, which answers the questions about the device."""
+        return self
+
+    def get_current_device(self) -> int:
+        """Number of the only device."""
+        return 0
+
+    def get_device_properties(self, _: int) -> Mapping[str, int]:
+        """Properties that are the same for every GPU, so that the sources are the same."""
+        return _PROPERTIES
+
+
+def install_driver() -> None:
+    """Let generators see a GPU, for the rest of the process."""
+    driver.set_active(GeneratorDriver())
+
+
+def generated_sources(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """File -> source of the kernels that runs launched and no author has written, in order."""
+    home = f"{Path.home()}/"
+    files = (
+        step["file"]
+        for run in runs
+        for trace in run["traces"]
+        for step in trace["steps"]
+        if "launch" in step
+    )
+    return {
+        file: Path(file).read_text("utf-8")
+        for file in dict.fromkeys(files)
+        if file.startswith(home)
+    }

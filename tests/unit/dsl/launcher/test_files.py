@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.system.errors import BuildError
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
 from tests.support.launcher.rich import KERNELS, TABLES, rich

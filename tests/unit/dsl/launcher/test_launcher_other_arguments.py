@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.fake_kernels import fake_source
 from tests.support.launcher.functions import Functions, library, without_fallback
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
