@@ -24,7 +24,8 @@ from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
 from kbuild.ops.manifest import ManifestKernel, OpManifest
-from kbuild.ops.model import Candidate, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel, VariantPlan

@@ -43,7 +43,7 @@ from kbuild.dsl.workers import WorkerPool
 from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, Language
-from kbuild.ops.model import Candidate
+from kbuild.ops.steps import Candidate
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Run
 from kbuild.system.errors import BuildError, IncompleteError

@@ -16,7 +16,8 @@ from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expand import may_hold
 from kbuild.ops.expression import Expression
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Launch, Pairs
 from kbuild.ops.tuned_tables import TunedTable, read_tables
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.plan.plan import AotKernel

@@ -18,7 +18,8 @@ from kbuild.ops.fake_kernels import (
 )
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import CHOOSE_OP
-from kbuild.ops.model import Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Launch
 from kbuild.system.files import FileSet
 
 TORCH_MODULE = "_aot_torch.py"

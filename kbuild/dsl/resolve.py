@@ -13,7 +13,8 @@ from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse
 from kbuild.ops.language import LANGUAGES, KernelFunction
-from kbuild.ops.model import ArgumentSource, Candidate, FillValue, Launch, OpSpec, find_candidate
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, Candidate, FillValue, Launch, find_candidate
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
 from kbuild.project.config.issue import Issue, IssueCollector

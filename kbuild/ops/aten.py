@@ -17,10 +17,10 @@ from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import parse
 from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.launches import read_condition, read_number
-from kbuild.ops.model import ArgumentSource, AtenCall, AtenValue, DispatcherCall
 from kbuild.ops.schema.model import DefaultValue, Schema, SchemaArgument, Type
 from kbuild.ops.schema.parser import parse_schema
 from kbuild.ops.scope import OpScope
+from kbuild.ops.steps import ArgumentSource, AtenCall, AtenValue, DispatcherCall
 from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
 from kbuild.project.config.issue import IssueCollector, did_you_mean, listed, one_of
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.expression.nodes import Name, Node, Query
-from kbuild.ops.model import ArgumentSource, Launch, OpSpec, ShapeRule
+from kbuild.ops.model import OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
+from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _NAN, _TF32 = "nan", "tf32"

@@ -20,8 +20,8 @@ from kbuild.ops.expression.nodes import (
     leaves,
     transform,
 )
-from kbuild.ops.model import Constant, DtypeName, Scalar, Value
 from kbuild.ops.scope import NameKind, OpScope
+from kbuild.ops.steps import Constant, DtypeName, Scalar, Value
 from kbuild.project.config.issue import IssueCollector, one_of
 
 _NON_INTEGER_KINDS = ("str", "dtype", "float")

@@ -7,8 +7,9 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.model import DtypeRule, FillValue
+from kbuild.ops.model import DtypeRule
 from kbuild.ops.schema.model import Schema
+from kbuild.ops.steps import FillValue
 from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 DTYPES = {

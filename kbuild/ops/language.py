@@ -19,7 +19,8 @@ from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
-from kbuild.ops.model import Candidate, Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Launch
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.project.config.issue import IssueCollector
 from kbuild.project.licences import Licence

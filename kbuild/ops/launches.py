@@ -19,8 +19,8 @@ from kbuild.ops.candidates import (
 from kbuild.ops.constants import NONE, is_number, read_constants
 from kbuild.ops.dialects import Dialect
 from kbuild.ops.expression import Expression
-from kbuild.ops.model import ArgumentSource, Launch
 from kbuild.ops.scope import OpScope
+from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
 from kbuild.project.config.issue import IssueCollector, one_of, toml_type
 

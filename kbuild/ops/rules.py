@@ -19,8 +19,9 @@ from kbuild.system.version import Version
 
 if TYPE_CHECKING:
     from kbuild.ops.dialects import Dialect
-    from kbuild.ops.model import Launch, OpSpec
+    from kbuild.ops.model import OpSpec
     from kbuild.ops.section import DslSection
+    from kbuild.ops.steps import Launch
     from kbuild.system.sourcetree import SourceTree
 
 

@@ -15,7 +15,8 @@ from types import NoneType
 from typing import Any
 
 from kbuild.ops.constants import NONE
-from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, find_candidate
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, ConstantPairs, find_candidate
 from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.issue import did_you_mean
 from kbuild.system.errors import ConfigError, DamagedFileError, Problem, Severity

@@ -13,7 +13,8 @@ from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
 from kbuild.ops.binding import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64
-from kbuild.ops.model import ArgumentSource, DtypeName, OpSpec, Value, numbers_of
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, DtypeName, Value, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 _RANGES = {

@@ -13,15 +13,8 @@ from kbuild.dsl.launcher.images import Slot, assumed_slots, slot_of
 from kbuild.ops.binding import BoundLaunch, tensors_used
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import (
-    Candidate,
-    Constant,
-    ConstantPairs,
-    DtypeName,
-    Launch,
-    OpSpec,
-    Value,
-)
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Constant, ConstantPairs, DtypeName, Launch, Value
 from kbuild.ops.unit import KernelUnit
 from kbuild.plan.plan import AotKernel
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kbuild.ops.section import RESERVED
+from kbuild.ops.arguments import RESERVED
 from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.values import BATCH, ROWS
 

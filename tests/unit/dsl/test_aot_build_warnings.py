@@ -15,7 +15,7 @@ from kbuild.ops.candidates import with_candidates
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate
+from kbuild.ops.steps import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel

@@ -12,7 +12,7 @@ from kbuild.dsl.resolve import apply_hooks
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate
+from kbuild.ops.steps import Candidate
 from kbuild.project.config.issue import IssueCollector
 from tests.support.sections import read
 

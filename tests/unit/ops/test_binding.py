@@ -9,7 +9,7 @@ import pytest
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.model import Candidate
+from kbuild.ops.steps import Candidate
 from kbuild.project.config.issue import IssueCollector, dotted
 from tests.support.sections import example, op_of, text_of
 

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from kbuild.ops.model import Candidate, Dimension
+from kbuild.ops.model import Dimension
+from kbuild.ops.steps import Candidate
 from tests.support.sections import example, op_of, text_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kbuild.dsl.candidates import closest_target, shipped_candidates
 from kbuild.ops.expression import parse_condition
-from kbuild.ops.model import Launch
+from kbuild.ops.steps import Launch
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
 from tests.support.launcher.row_choice import (

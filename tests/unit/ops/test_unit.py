@@ -13,7 +13,7 @@ from kbuild.dsl.launcher.resolved_kernel import is_compiled_for
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.model import ArgumentSource, Candidate
+from kbuild.ops.steps import ArgumentSource, Candidate
 from kbuild.ops.unit import ImageTarget, KernelUnit, targets_of_arch
 from tests.support.sections import example, op_of, text_of
 

@@ -23,7 +23,7 @@ from kbuild.ops.language import (
     validate_release,
     with_companions,
 )
-from kbuild.ops.model import ArgumentSource
+from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import KernelUnit
 from kbuild.project.licences import Licence
 from kbuild.system.errors import BuildError, ToolchainError

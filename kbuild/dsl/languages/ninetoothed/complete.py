@@ -23,7 +23,8 @@ from kbuild.ops.expression import (
     parse,
     parse_condition,
 )
-from kbuild.ops.model import ArgumentSource, Constant, Launch, OpSpec, TuneProposal
+from kbuild.ops.model import OpSpec, TuneProposal
+from kbuild.ops.steps import ArgumentSource, Constant, Launch
 from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _NUMBERS: dict[str | None, str] = {

@@ -26,7 +26,8 @@ from kbuild.ops.language import (
     validate_release,
     with_companions,
 )
-from kbuild.ops.model import ArgumentSource, Candidate, Constant, Launch, OpSpec, TuneProposal
+from kbuild.ops.model import OpSpec, TuneProposal
+from kbuild.ops.steps import ArgumentSource, Candidate, Constant, Launch
 from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError

@@ -18,7 +18,8 @@ from kbuild.ops.language import (
     pinned_version,
     release_facts,
 )
-from kbuild.ops.model import ArgumentSource, Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.version import Version
 

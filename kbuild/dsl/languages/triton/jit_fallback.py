@@ -22,14 +22,14 @@ from kbuild.ops.fake_kernels import (
     quoted,
     sizes_source,
 )
-from kbuild.ops.model import (
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import (
     ArgumentSource,
     Candidate,
     Constant,
     DtypeName,
     FillValue,
     Launch,
-    OpSpec,
     Value,
 )
 

@@ -13,7 +13,7 @@ from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.language import LANGUAGES, flavour_of, release_facts
-from kbuild.ops.model import ArgumentSource
+from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import ImageTarget
 from tests.support.sections import op_of, text_of
 

@@ -36,7 +36,7 @@ from kbuild.dsl.languages.triton.export.signature import (
 )
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
-from kbuild.ops.model import Pairs
+from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.files import FileSet

@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.backends import rocm
 from kbuild.ops.binding import KernelParameter
-from kbuild.ops.model import Pairs
+from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget
 from kbuild.project.config.issue import did_you_mean, listed
 from kbuild.system.errors import UsageError
