@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.ops.aten import operators
+from kbuild.ops.aten_calls import operators
 from kbuild.ops.model import OpSpec
 from kbuild.ops.schema.parser import parse_schema
 from kbuild.ops.steps import AtenCall
