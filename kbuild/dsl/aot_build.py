@@ -19,7 +19,7 @@ from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import resolve_kernel
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION

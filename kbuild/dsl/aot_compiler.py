@@ -40,7 +40,7 @@ from kbuild.dsl.image_cache import (
 )
 from kbuild.dsl.worker_client import ANSWER_TIMEOUT, CompileLog, CompileRequest, WorkerClient
 from kbuild.dsl.workers import WorkerPool
-from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, Language
 from kbuild.ops.steps import Candidate

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from kbuild.dsl.devices import cuda_devices
 from kbuild.dsl.image_cache import PRUNED, CallKind, UnitOutcome, call_kind
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, is_compiled_for
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import may_hold
 from kbuild.ops.expression import Expression
 from kbuild.ops.language import LANGUAGES, Language

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
-from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse

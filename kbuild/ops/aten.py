@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbuild.ops.aten_calls import FILLED, as_float, dispatcher_calls, operators
+from kbuild.ops.aten_calls import FILLED, as_float, boxed, dispatcher_calls, operators
 from kbuild.ops.constants import NONE
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import parse

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
-from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage

@@ -14,7 +14,8 @@ import tomli
 
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.language import KernelFunction

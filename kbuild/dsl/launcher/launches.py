@@ -10,7 +10,7 @@ from kbuild.dsl.launcher.aten import need_calls
 from kbuild.dsl.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.dsl.launcher.images import ImageTables, Slot
 from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
-from kbuild.ops.binding import tensors_asked, tensors_used
+from kbuild.ops.bound_launch import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64
 from kbuild.ops.model import OpSpec

@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import itemgetter
 
 from kbuild.dsl.launcher.images import Slot, assumed_slots, slot_of
-from kbuild.ops.binding import BoundLaunch, tensors_used
+from kbuild.ops.bound_launch import BoundLaunch, tensors_used
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import KernelFunction
 from kbuild.ops.model import OpSpec

@@ -12,7 +12,8 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import KernelFunction

@@ -11,7 +11,8 @@ import tomli
 
 from kbuild.dsl.compile_environment import json_digest
 from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
-from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction

@@ -10,7 +10,8 @@ import pytest
 from kbuild.dsl.aot_build import default_candidate_warnings, memory_warnings
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
 from kbuild.dsl.worker.compiler_output import memory_access, memory_access_of_cxx
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage, UnitImage

@@ -9,7 +9,8 @@ import pytest
 
 from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
 from kbuild.dsl.resolve import apply_hooks
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction
 from kbuild.ops.steps import Candidate

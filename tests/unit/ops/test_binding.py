@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.steps import Candidate

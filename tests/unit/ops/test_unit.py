@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.dsl.languages.triton import Triton
 from kbuild.dsl.launcher.resolved_kernel import is_compiled_for
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.steps import ArgumentSource, Candidate

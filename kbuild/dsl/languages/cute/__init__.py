@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kbuild.ops.binding import BoundLaunch, TensorFacts
+from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.expression.nodes import Number
 from kbuild.ops.image import KernelImage

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.backends import rocm
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.image import KernelImage

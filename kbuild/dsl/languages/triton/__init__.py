@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.dialects import OptionKind
 from kbuild.ops.language import (
     LANGUAGES,

@@ -9,7 +9,7 @@ import pytest
 
 from kbuild.dsl.devices import max_shared_memory
 from kbuild.dsl.languages import triton
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.language import LANGUAGES, flavour_of, release_facts

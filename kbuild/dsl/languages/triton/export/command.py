@@ -34,7 +34,7 @@ from kbuild.dsl.languages.triton.export.signature import (
     read_target,
     variant_of,
 )
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget, KernelUnit

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kbuild.backends import rocm
-from kbuild.ops.binding import KernelParameter
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget
 from kbuild.project.config.issue import did_you_mean, listed

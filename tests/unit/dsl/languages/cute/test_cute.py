@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import LANGUAGES

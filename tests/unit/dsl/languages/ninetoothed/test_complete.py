@@ -8,7 +8,8 @@ import pytest
 
 from kbuild.dsl.candidates import shipped_candidates
 from kbuild.dsl.languages.ninetoothed import NineToothed
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.model import TuneProposal

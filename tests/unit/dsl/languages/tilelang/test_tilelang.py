@@ -7,7 +7,8 @@ import json
 import pytest
 
 from kbuild.dsl.tune.cases import default_cases
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
 from kbuild.ops.model import TuneProposal
