@@ -87,7 +87,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.plan.project import open_project
 
     if args.package:
-        from kbuild.plugins.capture.launch_commands import package_captured
+        from kbuild.plugins.capture.launch_package import package_captured
 
         return package_captured(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
@@ -353,7 +353,7 @@ def _record(
     project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
     from kbuild.ops.language import LANGUAGES
-    from kbuild.plugins.capture.launch_commands import recorded_launches
+    from kbuild.plugins.capture.launch_package import recorded_launches
     from kbuild.plugins.capture.launches import CapturedLaunches, captured_file
     from kbuild.system.files import replace_atomically
 

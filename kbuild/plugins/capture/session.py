@@ -26,11 +26,13 @@ from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
     kernels_file,
+    op_names,
+    with_names,
+    with_own_kernels,
     wrapper_file,
 )
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.launches import module_of
-from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.values import ROWS, names_of
 from kbuild.plugins.capture.verification import RandomCalls

@@ -27,28 +27,26 @@ from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step
-from kbuild.plugins.capture.worker.operators import (
-    ALLOCATIONS,
-    FILLS,
-    dtype_name,
-    is_view,
-    operator_of,
-    schema_of,
-    uses_default_dtype,
-    writes,
-)
 from kbuild.plugins.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.plugins.capture.worker.settings import Settings
 from kbuild.plugins.capture.worker.symbols import Symbols
 from kbuild.plugins.capture.worker.tensors import (
+    ALLOCATIONS,
+    FILLS,
     alike,
     assigned,
     broadcast,
     contiguous_strides,
+    dtype_name,
     indexed,
+    is_view,
+    operator_of,
     require_index,
     require_room,
+    schema_of,
+    uses_default_dtype,
     usual_strides,
+    writes,
 )
 
 _LEAST_ADDRESS = 16
