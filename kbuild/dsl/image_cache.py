@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.unit import KernelUnit
@@ -187,6 +187,25 @@ def parse_image_entry(record: bytes, data: bytes, *, name: str) -> CompileResult
 
 def _code_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+ResultT = TypeVar("ResultT")
+
+
+def claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
+    """The future with that key, and True for the caller that creates it and so has to fulfil it."""
+    is_new = key not in known
+    return known.setdefault(key, Future()), is_new
+
+
+@contextmanager
+def fulfilling(future: Future[ResultT]) -> Iterator[None]:
+    """Set an exception in the block on the future too, so that waiting threads get it."""
+    try:
+        yield
+    except BaseException as error:
+        future.set_exception(error)
+        raise
 
 
 class SharedKernels:

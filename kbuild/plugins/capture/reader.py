@@ -12,13 +12,7 @@ from pydantic import ValidationError
 
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.plugins.capture.captured_modules import (
-    FUNCTIONS_MODULE,
-    OPS_MODULE,
-    captured_source,
-    ops_source,
-    projections,
-)
+from kbuild.plugins.capture.captured_modules import OPS_MODULE, ops_source, projections
 from kbuild.plugins.capture.description import (
     CaptureSection,
     Declaration,
@@ -29,6 +23,7 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
+from kbuild.plugins.capture.functions_module import FUNCTIONS_MODULE, captured_source
 from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
 from kbuild.plugins.capture.launches import (
     CapturedFunction,

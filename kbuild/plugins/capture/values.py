@@ -210,3 +210,10 @@ def names_of(text: str) -> set[str]:
 
     visit(ast.parse(text, mode="eval").body)
     return names
+
+
+def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
+    """A shape with names for the dimensions of `...`."""
+    return tuple(
+        name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
+    )
