@@ -22,7 +22,7 @@ from kbuild.system.processes import canonical_interpreter
 from kbuild.system.sourcetree import SourceTree
 
 _FOLDER = Path(__file__).parent
-_ANSWER_READERS = (
+ANSWER_READERS = (
     _FOLDER / "worker_client.py",
     _FOLDER / "image_cache.py",
     _FOLDER.parent / "ops/image.py",
@@ -113,7 +113,7 @@ def json_digest(value: Any) -> str:
 def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
     worker_files = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
-    files = [*worker_files, *_ANSWER_READERS]
+    files = [*worker_files, *ANSWER_READERS]
     files += [Path(worker)] if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 

@@ -10,7 +10,7 @@ from kbuild.dsl.launcher.cxx_text import c_identifier
 from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapter, TvmFfiAdapter
 from kbuild.dsl.launcher.images import ImageTables, object_files
 from kbuild.dsl.launcher.launches import LaunchCode, measured_on, rows_of
-from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.expression import arithmetic_header
 from kbuild.ops.image import UnitImage
 from kbuild.ops.model import OpSpec
@@ -63,11 +63,7 @@ def launcher_files(
         BuildError: a launch has more arguments than there is room for.
     """
     host = ADAPTERS[framework]
-    for op in ops:
-        host.validate(op.spec)
-        if not any(launch.compiled for launch in op.launches):
-            raise ValueError(f"`{op.spec.name}` has no images")
-    launches = _launches(ops, tables, control=control)
+    launches = _launches(host, ops, tables, control=control)
     is_word = all(len(code.resolved.slots) <= _WORD for code in launches)  # one bit per value
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
     arrays = "".join(code.arrays(images) for code in launches)
@@ -83,12 +79,8 @@ def launcher_files(
         registration=host.registration(module=module),
         host_ops=host.text(ops=[*_entries(host, ops)], module=module, control=control),
         # Tables of images, and the location of their code.
-        tables=images.tables(),
-        bits=images.bits,
+        **_image_values(images, device_code),
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
-        blob=not images.objects,
-        on_cpu=CPU_TARGET in images.archs,
-        digest=sha256(device_code),
         # The launches.
         measured=measured_on(tables),
         arrays=arrays,
@@ -98,9 +90,20 @@ def launcher_files(
         **_headers(host, images, [op.spec for op in ops]),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
-    if not images.objects:
-        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
-    return files.merge(object_files(FOLDER, kernel, images.objects))
+    if images.objects:
+        return files.merge(object_files(FOLDER, kernel, images.objects))
+    return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
+
+
+def _image_values(images: ImageTables, device_code: bytes) -> dict[str, object]:
+    """Values of the launcher's template that follow from the images."""
+    return {
+        "tables": images.tables(),
+        "bits": images.bits,
+        "blob": not images.objects,
+        "on_cpu": CPU_TARGET in images.archs,
+        "digest": sha256(device_code),
+    }
 
 
 def _entries(host: FrameworkAdapter, ops: Sequence[ResolvedOp]) -> Iterator[Mapping[str, object]]:
@@ -175,27 +178,38 @@ def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
 
 
 def _launches(
-    ops: Sequence[ResolvedOp], tables: Sequence[TunedTable], *, control: bool
+    host: FrameworkAdapter,
+    ops: Sequence[ResolvedOp],
+    tables: Sequence[TunedTable],
+    *,
+    control: bool,
 ) -> list[LaunchCode]:
     """Return the code of each launch of the kernel.
 
     Raises:
-        ValueError: a launch has no images.
+        ValueError: a launch has no images, or the framework does not support an op.
         BuildError: the generated code has no room for it.
     """
     launches: list[LaunchCode] = []
-    for op, index in ((each, at) for each in ops for at in range(len(each.launches))):
-        launch = op.launches[index]
-        function = f"`{launch.bound.function}`"
-        if not launch.variants and not launch.is_conditional:
-            raise ValueError(f"{function} of `{op.spec.name}` has no images")
-        if len(launch.slots) > _MOST_SLOTS:
-            what = f"{len(launch.slots)} arguments; a launch has at most {_MOST_SLOTS}"
-            raise BuildError(f"{function} has {what}", hint=_FEWER)
-        if len(launch.decided) > _MOST_DECIDED:
-            what = f"{len(launch.decided)} constants that each call decides"
-            message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
-            raise BuildError(message, hint=_FEWER)
-        name, rows = f"{op.spec.name}_{index}", rows_of(launch, index, tables)
-        launches.append(LaunchCode(launch, name, len(launches), rows, control, op.on_demand))
+    for op in ops:
+        host.validate(op.spec)
+        if not any(launch.compiled for launch in op.launches):
+            raise ValueError(f"`{op.spec.name}` has no images")
+        for index, launch in enumerate(op.launches):
+            _validate_room(op, launch)
+            name, rows = f"{op.spec.name}_{index}", rows_of(launch, index, tables)
+            launches.append(LaunchCode(launch, name, len(launches), rows, control, op.on_demand))
     return launches
+
+
+def _validate_room(op: ResolvedOp, launch: ResolvedLaunch) -> None:
+    function = f"`{launch.bound.function}`"
+    if not launch.variants and not launch.is_conditional:
+        raise ValueError(f"{function} of `{op.spec.name}` has no images")
+    if len(launch.slots) > _MOST_SLOTS:
+        what = f"{len(launch.slots)} arguments; a launch has at most {_MOST_SLOTS}"
+        raise BuildError(f"{function} has {what}", hint=_FEWER)
+    if len(launch.decided) > _MOST_DECIDED:
+        what = f"{len(launch.decided)} constants that each call decides"
+        message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
+        raise BuildError(message, hint=_FEWER)

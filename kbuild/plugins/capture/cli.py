@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -375,7 +376,7 @@ def _record(
     for name, section in sections.items():
         texts = _texts(project, section)
         functions = [
-            function.with_digest(texts.of(function.source, function.name))
+            replace(function, digest=texts.of(function.source, function.name))
             for function in recorded
             if function.source in section.sources
         ]

@@ -115,10 +115,6 @@ class CapturedFunction:
     tuned: tuple[Mapping[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
-    def with_digest(self, digest: str) -> CapturedFunction:
-        """The same, of another state of the source."""
-        return replace(self, digest=digest)
-
     def merged(self, other: CapturedFunction) -> CapturedFunction:
         """Combine both; the digest and the candidates of `other` count."""
         launches = {launch.key: launch for launch in self.launches}

@@ -99,15 +99,11 @@ def capture(
     declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.sources]
     request = {
-        "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
-        "arguments": declaration.arguments,
         "names": names,
-        "sizes": declaration.sizes,
-        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
-        "backward": declaration.backward,
         "generated": language.captured_as != language.name,
         "device": vendor_facts("cuda"),
+        **_declared(declaration),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
@@ -126,6 +122,17 @@ def capture(
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def _declared(declaration: Declaration) -> dict[str, Any]:
+    """The keys of a request to the worker that follow from the table alone."""
+    return {
+        "function": declaration.function,
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
+        "backward": declaration.backward,
+    }
 
 
 def captured_kernel(

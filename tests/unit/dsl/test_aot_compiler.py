@@ -314,3 +314,8 @@ def _runs(pid: int) -> bool:
 def test_the_bound_is_not_looked_at():
     """The fake language asks for nothing of it."""
     assert BOUND.arguments == ()
+
+
+def test_keys_cover_the_modules_that_read_answers():
+    """A module that has moved would count as empty."""
+    assert [file for file in ANSWER_READERS if not file.is_file()] == []

@@ -91,17 +91,8 @@ def captured(request: Request) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     calls = []
     for configuration in configurations(request):
-        hints = dict(request.examples)
-        arguments = [
-            (parameter.name, _value(parameter, configuration, hints, request))
-            for parameter in parameters
-        ]
-        hints = {
-            "sm_count()": 132,
-            "capability()": capability or 90,
-            **_size_hints(arguments, bounds, request.examples),
-            **hints,
-        }
+        arguments, hints = _arguments(parameters, configuration, bounds, request)
+        hints = {"sm_count()": 132, "capability()": capability or 90, **hints}
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
             request.backward, f"{source}:{line}", contiguous, device, request.generated,
@@ -134,6 +125,21 @@ def captured(request: Request) -> dict[str, Any]:
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _arguments(
+    parameters: Sequence[inspect.Parameter],
+    configuration: Mapping[str, Any],
+    bounds: Mapping[str, Bounds],
+    request: Request,
+) -> tuple[list[tuple[str, Any]], dict[str, float]]:
+    """The arguments of the calls of a configuration, and hints for their symbols."""
+    hints = dict(request.examples)
+    arguments = [
+        (parameter.name, _value(parameter, configuration, hints, request))
+        for parameter in parameters
+    ]
+    return arguments, {**_size_hints(arguments, bounds, request.examples), **hints}
 
 
 def _function(named: Any, request: Request) -> Any:
