@@ -159,10 +159,10 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
         ConfigError: with everything that is wrong with them.
     """
     problems: list[Problem] = []
-    files, tree = [], SourceTree(root)
+    files = []
     for path in paths:
         try:
-            files.append(parse_table(tree.read_bytes(path), path))
+            files.append(parse_table(SourceTree(root).read_bytes(path), path))
         except (OSError, DamagedFileError) as error:
             problems.append(
                 Problem(path, 0, "", f"cannot be read: {reason_of(error)}", _HINT_RETUNE)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.dsl.compile_environment import ANSWER_READERS
 from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
 from tests.support.fake_dsl import BOUND, FakeDslRun, Kernel, shop, unit
