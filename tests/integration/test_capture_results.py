@@ -16,7 +16,7 @@ import pytest
 from kbuild.dsl.candidates import planned_image_counts
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.section import read_section
-from kbuild.plugins.capture.description import read_declaration
+from kbuild.plugins.capture.description import CaptureSection, read_declaration
 from kbuild.plugins.capture.functions_module import captured_source
 from kbuild.plugins.capture.session import capture, captured_kernel
 from kbuild.plugins.capture.show import gradient_text, shown
@@ -237,7 +237,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     """The content of the function's file."""
     issues = IssueCollector(())
     table = {"function": f"author:{function}", "arguments": arguments}
-    declaration = read_declaration(table, (), issues)
+    declaration = read_declaration(CaptureSection.model_validate(table), issues)
     assert declaration is not None, issues.issues
     wrapper, notes = capture(declaration, worker.root, SECTION, worker.environments, worker.runner)
     assert all(note.startswith("refuses") and "is not contiguous" in note for note in notes), notes

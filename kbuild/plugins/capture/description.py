@@ -37,10 +37,12 @@ class SizeRange(Section):
     """The values of a dimension for which a function is captured."""
 
     min: StrictInt = 0
+    """The smallest value."""
     max: StrictInt = LARGEST_SIZE
+    """The largest value."""
 
 
-class TensorArgument(Section):
+class TensorTable(Section):
     """A parameter of a captured function that is a tensor."""
 
     shape: tuple[Any, ...]
@@ -68,7 +70,7 @@ class TensorArgument(Section):
         return value
 
 
-class ChoicesArgument(Section):
+class ChoicesTable(Section):
     """A parameter of a captured function with a few values."""
 
     choices: tuple[Any, ...]
@@ -88,7 +90,7 @@ class ChoicesArgument(Section):
         return self
 
 
-class FixedArgument(Section):
+class FixedTable(Section):
     """A parameter of a captured function that is the same in every call."""
 
     value: Any
@@ -111,8 +113,8 @@ class CaptureSection(Section):
     and `contiguous`), a default (a number or boolean), `{ choices = [...] }`, or `{ value = ... }`
     for every call."""
     sizes: Mapping[str, SizeRange] = {}
-    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
-    Without `min`, a size may be 0."""
+    """Dimension -> `min` and `max` of the calls that are captured, such as `{ max = 65536 }`;
+    others are refused. Without `min`, a size may be 0."""
     backward: StrictBool = True
     """`false` captures no backward pass."""
     tune: TuneSection | None = None
@@ -208,8 +210,8 @@ def snake_case(name: str) -> str:
 def _argument_type(table: Mapping[str, Any]) -> type[Section]:
     """The model of a parameter's table."""
     if "shape" in table:
-        return TensorArgument
-    return ChoicesArgument if "choices" in table else FixedArgument
+        return TensorTable
+    return ChoicesTable if "choices" in table else FixedTable
 
 
 def _argument(
@@ -241,9 +243,9 @@ def _described(
         place.error("has neither `shape`, `choices` nor `value`")
         return {"value": None}, ""
     table = _argument_type(value).model_validate(value)
-    if isinstance(table, TensorArgument):
+    if isinstance(table, TensorTable):
         return _tensor(table, every, place), "None" if table.optional else ""
-    if isinstance(table, ChoicesArgument):
+    if isinstance(table, ChoicesTable):
         default = table.default
         text = json.dumps(default) if isinstance(default, str) else repr(default)
         return {"choices": list(table.choices)}, "" if default is None else text
@@ -251,9 +253,7 @@ def _described(
     return {"value": None if fixed == "None" else fixed}, ""
 
 
-def _tensor(
-    tensor: TensorArgument, every: Mapping[str, Any], place: IssueCollector
-) -> dict[str, Any]:
+def _tensor(tensor: TensorTable, every: Mapping[str, Any], place: IssueCollector) -> dict[str, Any]:
     """A tensor for the worker."""
     dtypes = tensor.dtypes
     for dtype in [dtypes] if isinstance(dtypes, str) else dtypes:
