@@ -16,7 +16,7 @@ from kbuild.dsl.tune.cases import (
     benchmark_cases,
     one_for_each_key,
 )
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.ops.manifest import CHOOSE_OP, ManifestKernel, OpManifest
 from kbuild.ops.model import OpSpec, TuningCase
 from kbuild.ops.steps import Candidate
