@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -229,3 +231,44 @@ def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
     return tuple(
         name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
     )
+
+
+def with_batch(table: dict[str, Any], owner: str, sizes: Sequence[str]) -> dict[str, Any]:
+    """The table of an op with `...` for the batch dimensions; it may use only their product.
+
+    Args:
+        table: names each dimension.
+        owner: an argument that has the batch dimensions.
+        sizes: of the argument.
+    """
+    batch = [name for name in sizes if name in BATCH]
+    table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}
+    if len(batch) == 1:  # it is the product, too
+        text = re.sub(rf"\b{batch[0]}\b", ROWS, json.dumps(table))
+        table = json.loads(text)
+    left = [name for name in batch if re.search(rf"\b{name}\b", json.dumps(table))]
+    if left:
+        raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
+    if re.search(rf"\b{ROWS}\b", json.dumps(table)):
+        rest = " * ".join(size for size in sizes if size not in BATCH) or "1"
+        rows = f"numel({owner}) // max({rest}, 1)" if rest != "1" else f"numel({owner})"
+        table["shapes"] = {
+            name: [
+                re.sub(rf"\b{ROWS}\b", f"({rows})", size) if size != ROWS else rows
+                for size in shape
+            ]
+            for name, shape in table["shapes"].items()
+        }
+        table = {**table, "let": {ROWS: rows}}
+    fixed = len(sizes) - len(batch)
+    ranks = (f"dim({owner}) > {fixed}", f"dim({owner}) <= {fixed + len(BATCH)}")
+    return {**table, "require": [*table.get("require", ()), *ranks]}
+
+
+def _with_dots(shape: Any, batch: Sequence[str]) -> Any:
+    if not isinstance(shape, list):
+        return shape
+    for at in range(len(shape) - len(batch) + 1):
+        if [*map(str, shape[at : at + len(batch)])] == [*batch]:
+            return [*shape[:at], "...", *shape[at + len(batch) :]]
+    return shape

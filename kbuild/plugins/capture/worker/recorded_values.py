@@ -187,4 +187,4 @@ class RecordedValues:
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
     """Identity of a tensor's memory; a view of another dtype counts as a tensor of its own."""
-    return int(tensor.untypedstorage_of()._cdata), tensor.dtype  # noqa: SLF001
+    return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
