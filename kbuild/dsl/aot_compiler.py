@@ -39,8 +39,13 @@ from kbuild.dsl.image_cache import (
     rejection_error,
     unit_label,
 )
-from kbuild.dsl.kernel_descriptions import KernelDescriptions
-from kbuild.dsl.worker_client import ANSWER_TIMEOUT, CompileLog, CompileRequest, WorkerClient
+from kbuild.dsl.worker_client import (
+    ANSWER_TIMEOUT,
+    CompileLog,
+    CompileRequest,
+    KernelDescriptions,
+    WorkerClient,
+)
 from kbuild.dsl.workers import WorkerPool
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import UnitImage
