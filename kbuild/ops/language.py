@@ -188,7 +188,15 @@ class Language(Dialect):
         return {}
 
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """Raise a BuildError if an image cannot come from these pins."""
+        """Raise a BuildError if an object was made by another release than the pinned one."""
+        distribution = self.distributions[0]
+        release, wanted = image.compiler.get(distribution), pinned_version(distribution, pins, ".+")
+        if image.kind == "object" and release != wanted:
+            raise BuildError(
+                f"an object of `{image.entry}` was made by {distribution} {release}, and "
+                f"`toolchain` pins {wanted}",
+                hint="build it again; kbuild does not link objects of two releases into one kernel",
+            )
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002
         """Assemblers of the workers: environment variable -> name in the environment.
@@ -338,17 +346,6 @@ def cuda_targets(
             notes.append(f"{arch}: {what}; later GPUs need a rebuild")
         targets[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
     return ResolvedTargets(tuple(targets), tuple(notes))
-
-
-def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
-    """See `Language.validate_image`; `wanted` is the release that is pinned."""
-    release = image.compiler.get(distribution)
-    if release != wanted:
-        raise BuildError(
-            f"an object of `{image.entry}` was made by {distribution} {release}, and `toolchain` "
-            f"pins {wanted}",
-            hint="build it again; kbuild does not link objects of two releases into one kernel",
-        )
 
 
 def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.expression.nodes import Number
-from kbuild.ops.image import KernelImage
 from kbuild.ops.language import (
     LANGUAGES,
     Language,
@@ -20,7 +19,6 @@ from kbuild.ops.language import (
     cuda_targets,
     pinned_version,
     release_facts,
-    validate_release,
     with_companions,
 )
 from kbuild.ops.steps import ArgumentSource
@@ -213,10 +211,6 @@ class Cute(Language):
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
         """See `Language.licences`."""
         return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
-
-    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.validate_image`."""
-        validate_release(image, DISTRIBUTION, version_of(pins))
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

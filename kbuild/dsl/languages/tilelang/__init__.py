@@ -12,7 +12,6 @@ from kbuild.backends import rocm
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.image import KernelImage
 from kbuild.ops.language import (
     LANGUAGES,
     KernelFunction,
@@ -23,7 +22,6 @@ from kbuild.ops.language import (
     cuda_targets,
     pinned_version,
     read_facts,
-    validate_release,
     with_companions,
 )
 from kbuild.ops.model import OpSpec, TuneProposal
@@ -227,10 +225,6 @@ class TileLang(Language):
         if flavour == "rocm":
             return LinkInputs(hip=True)
         return LinkInputs(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
-
-    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.validate_image`."""
-        validate_release(image, DISTRIBUTION, version_of(pins))
 
     def expand(
         self,
