@@ -510,7 +510,7 @@ class TestResultsThatMayBeNone:
 
     def test_tvm_ffi_has_no_devices(self):
         moved = [one for one in other() if one.spec.name == "moved"]
-        with pytest.raises(ValueError, match="`moved`: `Device.* device.*` cannot be passed"):
+        with pytest.raises(ValueError, match=r"`moved`: `Device.* device.*` cannot be passed"):
             files_of("other", moved, framework="tvm-ffi")
 
 
