@@ -40,8 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from cluster import CREDENTIALS, Cluster  # noqa: E402
 
-from kbuild.dsl.tune.devices import Device  # noqa: E402
-from kbuild.dsl.tune.host import ProbeHost  # noqa: E402
+from kbuild.dsl.tune.host import Device, ProbeHost  # noqa: E402
 from kbuild.dsl.tune.results import Journal  # noqa: E402
 from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings  # noqa: E402
 from kbuild.ops.manifest import read_manifest  # noqa: E402

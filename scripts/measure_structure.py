@@ -464,7 +464,9 @@ class PathRecorder:
         """For `sys.setprofile`: a value is made."""
         if event != "call" or frame.f_code.co_name != "__init__" or self.is_packaged:
             return
-        if type(frame.f_locals.get("self")).__name__ in VALUES:
+        kind = type(frame.f_locals.get("self"))
+        # Other packages have classes of these names, such as `Output` of Jinja's syntax trees.
+        if kind.__name__ in VALUES and kind.__module__.startswith("kbuild."):
             self.record(frame.f_back)
 
     def on_effect(self, event: str, arguments: tuple[object, ...]) -> None:

@@ -31,8 +31,7 @@ from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.dsl.bench.results import BenchmarkResults
-    from kbuild.dsl.tune.devices import AvailableDevices, Device
-    from kbuild.dsl.tune.host import ProbeHost
+    from kbuild.dsl.tune.host import AvailableDevices, Device, ProbeHost
     from kbuild.plan.project import Project
 
 
@@ -157,7 +156,7 @@ def chosen_device(name: str | None, project: Project, detection: AvailableDevice
         ToolchainError: there is no such GPU, and the project has no variants for the CPU.
         UsageError: there is no device of that name.
     """
-    from kbuild.dsl.tune.devices import CPU
+    from kbuild.dsl.tune.host import CPU
 
     if name:
         return detection.chosen([name])[0]

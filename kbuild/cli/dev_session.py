@@ -36,7 +36,7 @@ from kbuild.system.workspace import Workspace
 
 if TYPE_CHECKING:
     from kbuild.dsl.bench.results import BenchmarkResults
-    from kbuild.dsl.tune.devices import AvailableDevices, Device
+    from kbuild.dsl.tune.host import AvailableDevices, Device
 
 _TESTS = "kbuild.dsl.tune.probes.project_tests"
 _WARM = ("pytest", "_pytest.python", "_pytest.terminal", "_pytest.fixtures", "_pytest.assertion")

@@ -23,7 +23,7 @@ from kbuild.system.workspace import WORKSPACE_FOLDER
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 
 if TYPE_CHECKING:
-    from kbuild.dsl.tune.devices import Device
+    from kbuild.dsl.tune.host import Device
 
 
 def build_for_devices(

@@ -11,8 +11,7 @@ from pathlib import Path
 from kbuild.cli.tune_build import build_for_devices
 from kbuild.cli.variants import chosen_python
 from kbuild.dsl.tune.cases import read_shapes
-from kbuild.dsl.tune.devices import Device
-from kbuild.dsl.tune.host import ProbeHost
+from kbuild.dsl.tune.host import Device, ProbeHost
 from kbuild.dsl.tune.tuning import (
     TuneRequest,
     TuneResult,

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
+from kbuild.dsl.image_cache import NoteCallback, compiled_images
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
-from kbuild.dsl.launcher.launch_variants import (
-    CompiledLaunch,
-    CompiledOp,
-    is_compiled_for,
-)
-from kbuild.dsl.outcomes import NoteCallback, compiled_images
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
-from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
-from kbuild.ops.binding import BoundLaunch
+from kbuild.dsl.resolve import resolve_kernel
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
 from kbuild.ops.manifest import ManifestKernel, OpManifest
-from kbuild.ops.model import Candidate, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel, VariantPlan
@@ -43,34 +40,27 @@ if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, UnitProgressCallback
 
 
-def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -> Iterator[str]:
-    """Yield a warning for each allocated tensor that a kernel reads before writing it.
+def memory_warnings(kernel: ResolvedKernel) -> Iterator[str]:
+    """Yield a warning for each allocated tensor that a compiled kernel reads before writing it.
 
     Raises:
         BuildError: a function does nothing but add to such a tensor: its memory is not initialised.
     """
-    for op in section.ops:
-        launches = section.of(op)
-        for index, launch in enumerate(launches):
-            images = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
-            adds = {name for image in images for name in image.adds}
-            reads = {name for image in images for name in image.reads}
-            earlier = [launch.bound for launch in launches[:index]]
-            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
-            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
+    for op in kernel.ops:
+        for index, launch in enumerate(op.launches):
+            adds = {name for each in launch.compiled for name in each.image.adds}
+            reads = {name for each in launch.compiled for name in each.image.reads}
+            earlier = [before.bound for before in op.launches[:index]]
+            head = f"kernel.{kernel.kernel.name}: `{launch.bound.function}`"
+            for name, what in _uninitialised_tensors(op.spec, launch.bound, earlier, sorted(adds)):
                 message = f"{head} adds to {what} `{name}`, which is not initialised"
                 hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
                 raise BuildError(message, hint=hint)
-            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
+            for name, what in _uninitialised_tensors(op.spec, launch.bound, earlier, sorted(reads)):
                 yield (
                     f"{head} reads {what} `{name}` before it writes it, and the memory is not "
                     f'initialised; `zero = ["{name}"]` initialises it'
                 )
-
-
-def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tuple[UnitImage, ...]:
-    key = op.name, launch
-    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == key)
 
 
 def _uninitialised_tensors(
@@ -96,26 +86,23 @@ def _uninitialised_tensors(
 
 
 def default_candidate_warnings(
-    section: ResolvedKernel, unit_images: Sequence[UnitImage], tables: Sequence[TunedTable]
+    kernel: ResolvedKernel, tables: Sequence[TunedTable]
 ) -> Iterator[str]:
     """Yield a warning for each default candidate that spills, and for kernels never tuned.
 
     A candidate that a tuned table names is not reported: it was measured and is the fastest.
     """
-    if section.kernel.keep_all:
+    if kernel.kernel.keep_all:
         return
-    targets = tuple(map(ImageTarget.parse, section.kernel.targets))
-    for op in section.ops:
-        for index, launch in enumerate(section.of(op)):
-            launch_images = _of_launch(unit_images, op, index)
-            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
+    targets = tuple(map(ImageTarget.parse, kernel.kernel.targets))
+    for op in kernel.ops:
+        for index, launch in enumerate(op.launches):
+            head = f"kernel.{kernel.kernel.name}: `{launch.bound.function}`"
             untuned: dict[str, str] = {}
             for target in targets:
                 near = (t for t in tables if closest_target(t.arch, targets) == target)
-                rows = [row for t in near for row in t.of(section.kernel.name, op.name, index)]
-                images = [
-                    unit_image for unit_image in launch_images if unit_image.unit.target == target
-                ]
+                rows = [row for t in near for row in t.of(kernel.kernel.name, op.spec.name, index)]
+                images = [each for each in launch.compiled if each.unit.target == target]
                 yield from _spill_warning(head, launch, images, rows)
                 if launch.launch.autotune and not rows and images:
                     untuned[str(target)] = _first_shipped(launch, images)
@@ -229,28 +216,22 @@ def build_aot_kernels(
     for position, section in enumerate(sections):
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
-        unit_images = _compile_kernel(section, root, compiler, tell, tables, note, plan.variant)
-        launched = tuple(
-            CompiledOp(
-                op,
-                tuple(
-                    CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
-                    for at, launch in enumerate(section.of(op))
-                ),
-            )
-            for op in section.ops
+        unit_images, messages = _compile_kernel(
+            section, root, compiler, tell, tables, note, plan.variant
         )
+        ready = section.compiled(unit_images)
+        messages += (*memory_warnings(ready), *default_candidate_warnings(ready, tables))
         # Several variants share the compiler, and their messages are often the same.
-        for message in _launches_without_images(kernel, launched):
+        for message in (*messages, *_launches_without_images(ready)):
             if compiler.is_news(message):
                 note(message)
         # One of the generated files defines the extension module, unless a C++ binding does.
         keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
-        text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
+        text = launcher_files(kernel.name, ready.ops, tables, framework=framework, **keys)
         files = files.merge(text).merge(_libraries(plan, kernel, unit_images, compiler))
         compiled.append((kernel, unit_images))
-    ops = [(op, section.of(op)) for section in sections for op in section.ops]
-    specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
+    ops = [op for section in sections for op in section.ops]
+    specs = [(op.spec, [(each.launch, each.bound) for each in op.launches]) for op in ops]
     control = any(kernel.keep_all for kernel in plan.aot)
     modules = plan.op_modules
     files = files.merge(package_files(specs, root, framework, control=control, modules=modules))
@@ -271,11 +252,12 @@ def _compile_kernel(  # noqa: PLR0917
     tables: Sequence[TunedTable],
     note: NoteCallback,
     variant: str,
-) -> tuple[UnitImage, ...]:
+) -> tuple[tuple[UnitImage, ...], list[str]]:
+    """Return the kernel's images, and sentences about what was left out."""
     kernel = section.kernel
     selector = CandidateSelector(section, tables)
     first = [unit for unit, _ in selector.wanted()]
-    many = "" if kernel.keep_all else image_count_warning(kernel.name, section.ops, first)
+    many = "" if kernel.keep_all else image_count_warning(kernel.name, section.specs, first)
     if many and compiler.is_news(many):
         note(many)
     outcomes, missing = selector.compile(
@@ -290,11 +272,7 @@ def _compile_kernel(  # noqa: PLR0917
     if more > 0:
         what = f"{more} more images are left out for the same reason"
         messages.append(f"kernel.{kernel.name}: {what}")
-    messages += (*missing, *memory_warnings(section, unit_images))
-    for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
-        if compiler.is_news(message):
-            note(message)
-    return unit_images
+    return unit_images, [*messages, *missing]
 
 
 def _description(
@@ -304,10 +282,10 @@ def _description(
     kernels = [
         ManifestKernel(
             section.kernel.section,
-            tuple(launch.launch.candidates for op in section.ops for launch in section.of(op)),
-            tuple(tuple(map(str, op.key)) for op in section.ops),
-            tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
-            tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
+            tuple(launch.launch.candidates for op in section.ops for launch in op.launches),
+            tuple(tuple(map(str, op.key)) for op in section.specs),
+            tuple((op.name, op.tune.proposals) for op in section.specs if op.tune.proposals),
+            tuple((op.name, op.tune.resets) for op in section.specs if op.tune.resets),
         )
         for section in sections
     ]
@@ -332,16 +310,16 @@ def _libraries(
     return link_libraries_file(kernel.name, linked, release.major if release else None)
 
 
-def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
+def _launches_without_images(kernel: ResolvedKernel) -> Iterator[str]:
     """Yield a note for each launch without images: its conditions exclude this build's archs.
 
     Raises:
         BuildError: an op has no other launches.
     """
-    for op in ops:
-        name = f"kernel.{kernel.name}: `{op.spec.name}`"
+    for op in kernel.ops:
+        name = f"kernel.{kernel.kernel.name}: `{op.spec.name}`"
         if not any(launch.compiled for launch in op.launches):
-            targets = ", ".join(kernel.targets)
+            targets = ", ".join(kernel.kernel.targets)
             message = f"{name} has no image: none of its launches is for {targets}"
             hint = "build for other archs, or change its `when` and `archs`"
             raise BuildError(message, hint=hint)

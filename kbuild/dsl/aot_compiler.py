@@ -9,115 +9,51 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from kbuild.dsl.compile_environment import (
     CompilableKernel,
     CompileEnvironment,
     SourceSnapshot,
     compile_environment,
-    json_digest,
     read_sources,
 )
 from kbuild.dsl.devices import device_facts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.dsl.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
-from kbuild.dsl.outcomes import (
+from kbuild.dsl.image_cache import (
+    CompileResult,
+    ImageCache,
+    KernelClaim,
     NoteCallback,
     Rejection,
+    SharedKernels,
     UnitOutcome,
+    claim_future,
     compiled_images,
+    fulfilling,
     rejection_error,
     unit_label,
 )
-from kbuild.dsl.worker_client import ANSWER_TIMEOUT, CompileLog, CompileRequest, WorkerClient
+from kbuild.dsl.worker_client import (
+    ANSWER_TIMEOUT,
+    CompileLog,
+    CompileRequest,
+    KernelDescriptions,
+    WorkerClient,
+)
 from kbuild.dsl.workers import WorkerPool
-from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, Language
-from kbuild.ops.model import Candidate
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Run
-from kbuild.system.errors import BuildError, IncompleteError
+from kbuild.system.errors import IncompleteError
 from kbuild.system.unit_executor import LocalExecutor, UnitResult, WorkUnit
-
-_COMPARED_FIELDS = {
-    "parameters": "parameters",
-    "key": "arguments in its key",
-    "computed": "computed constants",
-    "facts": "tensors",
-}
-"""Attributes of a function that must be the same for every arch -> their name in messages."""
-
-
-def functions_from_answers(
-    kernel: str, answers: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, KernelFunction]:
-    """Merge what the worker answered for each arch into one function per name, in source order.
-
-    A source may define other candidates for another arch; each is then only for its archs.
-
-    Raises:
-        BuildError: a function takes other arguments on another arch.
-    """
-    functions_by_name: dict[str, dict[str, KernelFunction]] = {}
-    for arch, answer in answers.items():
-        for function in answer["functions"]:
-            functions_by_name.setdefault(function["name"], {})[arch] = _function_from_json(function)
-    return {name: _merge_functions(kernel, own) for name, own in functions_by_name.items()}
-
-
-def arch_of_target(target: ImageTarget) -> str:
-    """An arch that has the devices of a target, as `build.toml` writes it."""
-    capability = target.capability
-    return target.arch if capability is None else f"{capability.major}.{capability.minor}"
-
-
-def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> KernelFunction:
-    (first, function), *others = functions.items()
-    for arch, other in others:
-        for what, title in _COMPARED_FIELDS.items():
-            if getattr(other, what) != getattr(function, what):
-                message = f"kernel.{kernel}: `{function.name}` has different {title} for {arch}"
-                raise BuildError(
-                    f"{message} than for {first}: its source depends on the arch",
-                    hint="write two functions, or build for these archs in two sections",
-                )
-    notes = dict.fromkeys(note for other in functions.values() for note in other.notes)
-    return replace(function, candidates=tuple(_candidates(functions)), notes=tuple(notes))
-
-
-def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
-    """Yield the candidates; each names its archs where the lists differ between archs."""
-    lists = [function.candidates for function in functions.values()]
-    if all(candidates == lists[0] for candidates in lists):
-        yield from lists[0]
-        return
-    for candidates in dict.fromkeys(lists):
-        archs = tuple(arch for arch, f in functions.items() if f.candidates == candidates)
-        yield from (replace(candidate, archs=archs) for candidate in candidates)
-
-
-def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
-    key, computed, notes = (tuple(data.get(word, ())) for word in ("key", "computed", "notes"))
-    parameters = []
-    for entry in data["parameters"]:
-        name, constant = entry["name"], entry["constant"]
-        has_default = constant and (entry["default"] or name in computed)
-        has_value = entry.get("optional", False) or has_default
-        parameters.append(KernelParameter(name, constant, has_value))
-    candidates = tuple(
-        Candidate(tuple(entry["constants"].items()), tuple(entry["options"].items()))
-        for entry in data.get("candidates", ())
-    )
-    facts = data.get("facts", {})
-    return KernelFunction(data["name"], tuple(parameters), candidates, key, computed, notes, facts)
-
 
 UnitProgressCallback = Callable[[int, int, str], None]
 """Called with the number of units that are done, the number of all units, and the last one's
@@ -150,9 +86,6 @@ class ImageFiller(Protocol):
 
     def compare_image(self, key: str, result: CompileResult) -> None:
         """Compare an image that was compiled here with the one compiled elsewhere, if any."""
-
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -192,10 +125,10 @@ class AotCompiler:
         self._folder = run.folder / "languages"
         self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
         self._client, self._log = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
+        self._descriptions = KernelDescriptions(self._client, self._cache, self._folder / "sources")
         self._lock = threading.Lock()
         self._places: dict[tuple[str, tuple[str, ...], str], CompileEnvironment] = {}
         self._results: dict[str, Future[CompileResult | Rejection]] = {}
-        self._described: dict[str, Future[Mapping[str, Any]]] = {}
         self._seconds: dict[str, float] = {}
         """Key of each unit that was compiled in this run -> seconds that it took."""
         self._reported: set[str] = set()
@@ -225,36 +158,7 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        devices = {arch_of_target(t): device_facts(t, kernel.flavour) for t in targets}
-        answers = {
-            arch: self._answer(kernel, place, sources, device)
-            for arch, device in (devices or {"": {}}).items()
-        }
-        return functions_from_answers(kernel.name, answers)
-
-    def _answer(
-        self,
-        kernel: CompilableKernel,
-        place: CompileEnvironment,
-        sources: SourceSnapshot,
-        device: Mapping[str, Any],
-    ) -> Mapping[str, Any]:
-        """Return the description of the sources for a device; it is computed once."""
-        # Most sources ask nothing about the device; one description then serves all of them.
-        general = place.description_key(sources)
-        with self._lock:
-            known = self._described.get(general)
-            future, is_ours = _claim_future(self._described, json_digest([general, device]))
-        if known is not None:
-            return known.result()
-        if is_ours:
-            with _future_context(future):
-                future.set_result(self._description(kernel, place, sources, device))
-        answer = future.result()
-        if not answer.get("asked"):  # it holds for every device
-            with self._lock:
-                self._described[general] = future
-        return answer
+        return self._descriptions.describe(kernel, place, sources, targets)
 
     def compile(
         self,
@@ -334,7 +238,7 @@ class AotCompiler:
     ) -> _PendingUnit:
         unit, request, key = parts
         with self._lock:
-            future, is_ours = _claim_future(self._results, key)
+            future, is_ours = claim_future(self._results, key)
         result = self._cache.find(key) if is_ours else None
         if result is not None:
             future.set_result(result)
@@ -385,7 +289,7 @@ class AotCompiler:
 
         def perform(unit: WorkUnit) -> UnitResult:
             pending = pending_by_key[unit.key]
-            with _future_context(pending.result):
+            with fulfilling(pending.result):
                 began = time.monotonic()
                 result = self._made_of(pending)
                 self._seconds[pending.key] = time.monotonic() - began
@@ -440,27 +344,6 @@ class AotCompiler:
                     self._results.pop(pending.key, None)
                 pending.result.set_exception(error)
 
-    def _description(
-        self,
-        kernel: CompilableKernel,
-        place: CompileEnvironment,
-        sources: SourceSnapshot,
-        device: Mapping[str, Any],
-    ) -> Mapping[str, Any]:
-        general = place.description_key(sources)
-        own = json_digest([general, device])
-        # An earlier run may have stored it for any device or for this one.
-        description = self._cache.described(general) or self._cache.described(own)
-        if description is not None:
-            return description
-        folder = self._folder / "sources"
-        answer = self._client.describe(CompileRequest(place, sources, folder, {"device": device}))
-        if isinstance(answer, Rejection):
-            message = f"kernel.{kernel.name}: {answer}"
-            raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
-        self._cache.keep_described(own if answer.get("asked") else general, answer)
-        return answer
-
 
 def _pending_unit_parts(
     place: CompileEnvironment, sources: SourceSnapshot, unit: KernelUnit, bound: BoundLaunch
@@ -469,19 +352,3 @@ def _pending_unit_parts(
     device = device_facts(unit.target, place.flavour)
     request = {**place.language.request(unit, bound), "device": device}
     return unit, request, place.key(unit, request, sources)
-
-
-def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
-    """The future with that key, and True for the caller that creates it and so has to fulfil it."""
-    is_new = key not in known
-    return known.setdefault(key, Future()), is_new
-
-
-@contextmanager
-def _future_context(future: Future[ResultT]) -> Iterator[None]:
-    """Set an exception in the block on the future too, so that waiting threads get it."""
-    try:
-        yield
-    except BaseException as error:
-        future.set_exception(error)
-        raise

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from kbuild.dsl.devices import cuda_devices
-from kbuild.dsl.launcher.launch_variants import is_compiled_for
-from kbuild.dsl.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
-from kbuild.dsl.resolve import ResolvedKernel
-from kbuild.ops.binding import BoundLaunch
+from kbuild.dsl.image_cache import PRUNED, CallKind, UnitOutcome, call_kind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, is_compiled_for
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import may_hold
 from kbuild.ops.expression import Expression
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Launch, Pairs
 from kbuild.ops.tuned_tables import TunedTable, read_tables
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.plan.plan import AotKernel
@@ -35,15 +36,15 @@ def shipped_candidates(  # noqa: PLR0917
     *,
     among: Sequence[ImageTarget] = (),
     keep_all: bool = False,
-    is_scarce: Callable[[Candidate], bool] = lambda _: False,
+    without_memory: Sequence[Candidate] = (),
 ) -> tuple[Candidate, ...]:
     """Return the candidates that get an image for `target`, in the section's order.
 
     They are the winners of tables whose devices run images of `target`, and the default ones: up
     to and including the first that every call may use, and of several for the same calls the first.
-    A candidate that some device lacks the memory for (`is_scarce`) is none of these firsts. Devices
-    run the closest target of `among`, which lists all that the variant is compiled for. With
-    `keep_all`, for tuning, all candidates for the arch are returned.
+    A candidate that some device lacks the memory for (`without_memory`) is none of these firsts.
+    Devices run the closest target of `among`, which lists all that the variant is compiled for.
+    With `keep_all`, for tuning, all candidates for the arch are returned.
     """
     fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
     targets = among or (target,)
@@ -55,7 +56,7 @@ def shipped_candidates(  # noqa: PLR0917
         return tuple(fitting)
     near = [table for table in tables if closest_target(table.arch, targets) == target]
     rows = [row for table in near for row in table.of(kernel, op, index)]
-    wanted = [*_default_candidates(fitting, is_scarce)]
+    wanted = [*_default_candidates(fitting, without_memory)]
     wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
     # By identity, since a candidate with the value 1 equals one with True.
     return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
@@ -87,14 +88,14 @@ def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | N
 
 
 def _default_candidates(
-    candidates: Sequence[Candidate], is_scarce: Callable[[Candidate], bool]
+    candidates: Sequence[Candidate], without_memory: Sequence[Candidate]
 ) -> Iterator[Candidate]:
     seen: list[tuple[Expression | None, bool]] = []
     for candidate in candidates:
         calls = (candidate.when, candidate.aligned)
         if calls not in seen:
             yield candidate
-        if is_scarce(candidate):
+        if any(candidate is lacking for lacking in without_memory):
             continue
         if not candidate.is_conditional:
             return
@@ -170,32 +171,12 @@ class CandidateSelector:
 
     def wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
         """Yield every unit once, in the section's order, with the launch that it compiles."""
-        language, seen = LANGUAGES.get(self.section.kernel.language), set[str]()
         for op in self.section.ops:
-            for target in self._targets:
-                launches = (self._shipped(op, i, target) for i in range(len(op.launches)))
-                for unit in language.expand(replace(op, launches=tuple(launches)), (target,)):
-                    # As text, since units with True and 1 are equal but compile differently.
-                    text = repr(unit)
-                    if text not in seen:
-                        seen.add(text)
-                        yield unit, self.section.launches[op.name, unit.launch].bound
-
-    def _shipped(self, op: OpSpec, index: int, target: ImageTarget) -> Launch:
-        kernel, launch = self.section.kernel, self.section.launches[op.name, index].launch
-        scarce = self._scarce.get((op.name, index, target), set())
-        candidates = shipped_candidates(
-            launch,
-            self.tables,
-            kernel.name,
-            op.name,
-            index,
-            target,
-            among=self._targets,
-            keep_all=kernel.keep_all,
-            is_scarce=lambda candidate: any(candidate is launch.candidates[at] for at in scarce),
-        )
-        return replace(launch, candidates=candidates, autotune=False)
+            launches = [launch.launch for launch in op.launches]
+            units = _shipped_units(
+                self.section.kernel, op.spec, launches, self.tables, self._targets, self._scarce
+            )
+            yield from ((unit, op.launches[unit.launch].bound) for unit in units)
 
     def _learn(self, outcomes: Sequence[UnitOutcome]) -> bool:
         """Record candidates that need more memory than a device has; True if there are new."""
@@ -212,7 +193,7 @@ class CandidateSelector:
 
     def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
         """Yield the candidates that the unit is compiled for, with their indices."""
-        every = enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
+        every = enumerate(self.section.launch_of(unit).launch.candidates)
         yield from ((at, candidate) for at, candidate in every if is_compiled_for(candidate, unit))
 
     def _fits(self, outcome: UnitOutcome) -> bool:
@@ -232,21 +213,20 @@ class CandidateSelector:
             for at, candidate in self._candidates(unit):
                 if not candidate.is_conditional:
                     groups.setdefault(place, {}).setdefault(at, []).append(outcome)
-        for ((op, launch, target), (dtypes, _)), outcomes_by_candidate in groups.items():
+        for ((_, _, target), (dtypes, _)), outcomes_by_candidate in groups.items():
             if any(all(map(self._fits, own)) for own in outcomes_by_candidate.values()):
                 continue
+            first = next(iter(outcomes_by_candidate.values()))[0]
             needs = [
                 max(outcome.compiled.image.shared if outcome.compiled else 0 for outcome in own)
                 for own in outcomes_by_candidate.values()
             ]
             if any(needs) and target in self._least:
-                yield self._warning(op, launch, target, dtypes, min(filter(None, needs)))
+                called = self.section.launch_of(first.unit).bound.function
+                yield self._warning(called, target, dtypes, min(filter(None, needs)))
 
-    def _warning(
-        self, op: str, launch: int, target: ImageTarget, dtypes: Pairs, needed: int
-    ) -> str:
+    def _warning(self, called: str, target: ImageTarget, dtypes: Pairs, needed: int) -> str:
         least, device = self._least[target]
-        called = self.section.launches[op, launch].bound.function
         names = "/".join(dict.fromkeys(str(dtype) for _, dtype in dtypes))
         return (
             f"kernel.{self.section.kernel.name}: `{called}` with {names} has no default candidate "
@@ -270,32 +250,42 @@ def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, 
     Raises:
         ConfigError: a tuned table of the project cannot be read.
     """
-    language, targets = LANGUAGES.get(kernel.language), [*map(ImageTarget.parse, kernel.targets)]
-    tables = read_tables(root, kernel.tables)
+    targets, tables = [*map(ImageTarget.parse, kernel.targets)], read_tables(root, kernel.tables)
     planned: dict[str, tuple[KernelUnit, ...] | None] = {}
     # A language that overrides `complete` takes candidates from the source, which is not imported
     # here.
-    says_all = type(language).complete is Language.complete
+    says_all = type(LANGUAGES.get(kernel.language)).complete is Language.complete
     for op in kernel.section.ops:
-        if not says_all or any(launch.autotune for launch in op.launches):
-            planned[op.name] = None
-            continue
-        units: dict[str, KernelUnit] = {}
-        for target in targets:
-            launches = tuple(
-                replace(
-                    launch,
-                    candidates=shipped_candidates(
-                        launch, tables, kernel.name, op.name, index, target, among=targets,
-                        keep_all=kernel.keep_all,
-                    ),
-                )
-                for index, launch in enumerate(op.launches)
-            )  # fmt: skip
-            expanded = language.expand(replace(op, launches=launches), (target,))
-            units |= {repr(unit): unit for unit in expanded}
-        planned[op.name] = tuple(units.values())
+        is_known = says_all and not any(launch.autotune for launch in op.launches)
+        units = _shipped_units(kernel, op, op.launches, tables, targets) if is_known else None
+        planned[op.name] = units
     return planned
+
+
+def _shipped_units(  # noqa: PLR0917
+    kernel: AotKernel,
+    op: OpSpec,
+    launches: Sequence[Launch],
+    tables: Sequence[TunedTable],
+    targets: Sequence[ImageTarget],
+    scarce: Mapping[_LaunchTarget, Collection[int]] = MappingProxyType({}),
+) -> tuple[KernelUnit, ...]:
+    """Return the units of an op that get an image, each once."""
+    language = LANGUAGES.get(kernel.language)
+    units: dict[str, KernelUnit] = {}
+    for target in targets:
+        shipped = []
+        for index, launch in enumerate(launches):
+            lacking = [launch.candidates[at] for at in scarce.get((op.name, index, target), ())]
+            candidates = shipped_candidates(
+                launch, tables, kernel.name, op.name, index, target,
+                among=targets, keep_all=kernel.keep_all, without_memory=lacking,
+            )  # fmt: skip
+            shipped.append(replace(launch, candidates=candidates, autotune=False))
+        for unit in language.expand(replace(op, launches=tuple(shipped)), (target,)):
+            # As text, since units with True and 1 are equal but compile differently.
+            units.setdefault(repr(unit), unit)
+    return tuple(units.values())
 
 
 _MANY_IMAGES = 500

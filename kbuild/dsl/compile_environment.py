@@ -22,7 +22,11 @@ from kbuild.system.processes import canonical_interpreter
 from kbuild.system.sourcetree import SourceTree
 
 _FOLDER = Path(__file__).parent
-_ANSWER_READERS = ("worker_client.py", "image.py", "image_cache.py")
+ANSWER_READERS = (
+    _FOLDER / "worker_client.py",
+    _FOLDER / "image_cache.py",
+    _FOLDER.parent / "ops/image.py",
+)
 """Modules that read a worker's answer before it is stored; they count in cache keys."""
 
 
@@ -109,7 +113,7 @@ def json_digest(value: Any) -> str:
 def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
     worker_files = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
-    files = [*worker_files, *(_FOLDER / name for name in _ANSWER_READERS)]
+    files = [*worker_files, *ANSWER_READERS]
     files += [Path(worker)] if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.language import KernelFunction, Language
 from kbuild.ops.unit import KernelUnit
 from kbuild.project.config.issue import one_of

@@ -1,21 +1,121 @@
-"""The cache of compiled images and descriptions, and kernels shared by several units of a run."""
+"""Results of compiling units: their cache, kernels that units share, and rejections."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kbuild.dsl.outcomes import Rejection
-from kbuild.ops.image import KernelImage
+from kbuild.ops.image import KernelImage, UnitImage
+from kbuild.ops.unit import KernelUnit
 from kbuild.system.cache import DESCRIPTIONS, IMAGES, Cache
+from kbuild.system.errors import BuildError
 from kbuild.system.untrusted import parse_json, reading
+
+_MAX_REASONS = 5
+"""Number of rejection reasons that an error shows in full."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """The reason why a worker compiled nothing, with the author's line where it is known."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+    hint: str = ""
+    excerpt: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Rejection:
+        """Parse a rejection from a worker's JSON."""
+        return cls(**{**data, "excerpt": tuple(data["excerpt"])})
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
+        return f"{place}{self.message}"
+
+
+def rejection_error(
+    kernel: str, refused: Sequence[tuple[KernelUnit, Rejection]], units: int
+) -> BuildError:
+    """One error for all rejected units, which names each reason once."""
+    reasons: dict[Rejection, list[KernelUnit]] = {}
+    for unit, refusal in refused:
+        reasons.setdefault(refusal, []).append(unit)
+    first = next(iter(reasons))
+    excerpt: list[str] = []
+    for refusal, affected in list(reasons.items())[:_MAX_REASONS]:
+        more = f" and {len(affected) - 1} more" if len(affected) > 1 else ""
+        excerpt += [*(() if refusal is first else (str(refusal),)), *refusal.excerpt]
+        excerpt.append(f"({unit_label(affected[0])}{more})")
+    if len(reasons) > _MAX_REASONS:
+        excerpt.append(f"... and {len(reasons) - _MAX_REASONS} other reasons")
+    count = f" ({len(refused)} of {units} units)" if units > 1 else ""
+    return BuildError(f"kernel.{kernel}: {first}{count}", excerpt=excerpt, hint=first.hint)
+
+
+def unit_label(unit: KernelUnit) -> str:
+    """Short description of a unit for messages: function, target, dtypes, constants."""
+    constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
+    dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
+    parts = [unit.functions[0], str(unit.target), *dtypes, *constants]
+    return " ".join(parts)
+
+
+NoteCallback = Callable[[str], None]
+PRUNED = "the kernel's `early_config_prune` drops it for these constants"
+"""Reason of a unit that the author's pruning function drops."""
+
+
+@dataclass(frozen=True)
+class UnitOutcome:
+    """The result of compiling a unit."""
+
+    unit: KernelUnit
+    compiled: UnitImage | None
+    """None when there is no image."""
+    reason: str = ""
+    """Reason why there is no image."""
+
+
+CallKind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
+
+
+def call_kind(unit: KernelUnit) -> CallKind:
+    """The calls that a unit is for: dtypes of the given tensors, and names of the others."""
+    return tuple(pair for pair in unit.dtypes if pair[0] not in unit.absent), unit.absent
+
+
+def compiled_images(
+    kernel: str, outcomes: Sequence[UnitOutcome], note: NoteCallback
+) -> tuple[UnitImage, ...]:
+    """Return the images; `note` gets a sentence for each unit without one.
+
+    Raises:
+        BuildError: a launch has no image for one of its targets and sets of dtypes.
+    """
+    images = [outcome.compiled for outcome in outcomes if outcome.compiled is not None]
+    served = {_launch_of(image.unit) for image in images}
+    without_image = [outcome for outcome in outcomes if outcome.compiled is None]
+    for outcome in without_image:
+        if _launch_of(outcome.unit) not in served:
+            what = f"kernel.{kernel}: no image of {unit_label(outcome.unit)} fits: {outcome.reason}"
+            hint = "add a smaller candidate, or leave the arch out with `archs`"
+            raise BuildError(what, hint=hint)
+    for outcome in without_image:
+        note(f"kernel.{kernel}: {unit_label(outcome.unit)}: left out, {outcome.reason}")
+    return tuple(images)
+
+
+def _launch_of(unit: KernelUnit) -> tuple[str, int, str, CallKind]:
+    return unit.op, unit.launch, str(unit.target), call_kind(unit)
 
 
 @dataclass(frozen=True)
@@ -87,6 +187,25 @@ def parse_image_entry(record: bytes, data: bytes, *, name: str) -> CompileResult
 
 def _code_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+ResultT = TypeVar("ResultT")
+
+
+def claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
+    """The future with that key, and True for the caller that creates it and so has to fulfil it."""
+    is_new = key not in known
+    return known.setdefault(key, Future()), is_new
+
+
+@contextmanager
+def fulfilling(future: Future[ResultT]) -> Iterator[None]:
+    """Set an exception in the block on the future too, so that waiting threads get it."""
+    try:
+        yield
+    except BaseException as error:
+        future.set_exception(error)
+        raise
 
 
 class SharedKernels:

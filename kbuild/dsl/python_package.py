@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.fake_kernels import (
     GENERIC_API,
     default_value_source,
@@ -18,7 +18,8 @@ from kbuild.ops.fake_kernels import (
 )
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import CHOOSE_OP
-from kbuild.ops.model import Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Launch
 from kbuild.system.files import FileSet
 
 TORCH_MODULE = "_aot_torch.py"

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.dsl.launcher.launch_variants import find_candidate
-from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse
 from kbuild.ops.language import LANGUAGES, KernelFunction
-from kbuild.ops.model import (
-    ArgumentSource,
-    Candidate,
-    FillValue,
-    IssueCollector,
-    Launch,
-    OpSpec,
-)
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, Candidate, FillValue, Launch, find_candidate
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
-from kbuild.project.config.issue import Issue
+from kbuild.project.config.issue import Issue, IssueCollector
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler
@@ -208,32 +203,6 @@ _AXIS = ".shape."
 """Separates tensor and axis in the key of a kernel that is tuned for its dimensions."""
 
 
-@dataclass(frozen=True)
-class ResolvedLaunch:
-    """A launch, bound to the kernel function that it names."""
-
-    launch: Launch
-    """The launch with its candidates, which may be the kernel function's own."""
-    bound: BoundLaunch
-    function: KernelFunction
-
-
-@dataclass(frozen=True)
-class ResolvedKernel:
-    """One kernel of a plan, completed from its sources."""
-
-    kernel: AotKernel
-    ops: tuple[OpSpec, ...]
-    launches: Mapping[tuple[str, int], ResolvedLaunch]
-    """Launches by op name and index."""
-    notes: tuple[str, ...]
-    """Sentences about parts of the sources that were not followed."""
-
-    def of(self, op: OpSpec) -> list[ResolvedLaunch]:
-        """The launches of an op."""
-        return [self.launches[op.name, index] for index in range(len(op.launches))]
-
-
 def resolve_kernel(
     kernel: AotKernel, root: Path, compiler: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
@@ -241,29 +210,26 @@ def resolve_kernel(
     issues += kernel.section.issues
     functions = compiler.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
-    place, launches = IssueCollector(("kernel", kernel.name), issues), {}
+    place = IssueCollector(("kernel", kernel.name), issues)
     language = LANGUAGES.get(kernel.language)
-    completed = (language.complete(op, functions, place) for op in kernel.section.ops)
-    ops = [op for op in completed if op is not None]
-    for op in ops:
-        for index, launch in enumerate(op.launches):
-            resolved = _resolve_launch(op, launch, functions, place)
-            if resolved is not None:
-                launches[op.name, index] = resolved
+    completed = [language.complete(op, functions, place) for op in kernel.section.ops]
+    ops: list[ResolvedOp] = []
     notes: list[str] = []
-    for at, op in enumerate(ops):
-        op_launches = [
-            launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches
-        ]
+    for op in completed:
+        if op is None:
+            continue
+        each = (_resolve_launch(op, launch, functions, place) for launch in op.launches)
+        launches = [launch for launch in each if launch is not None]
         # Notes about the source's candidates do not matter if the section lists its own.
-        noted = (r for r in op_launches if r.launch.autotune or not r.function.candidates)
-        notes += [note for resolved in noted for note in resolved.function.notes]
-        keyed, own_notes = with_autotune_key(op, op_launches)
-        ops[at] = apply_hooks(keyed, op_launches, place)
+        noted = (one for one in launches if one.launch.autotune or not one.function.candidates)
+        notes += [note for launch in noted for note in launch.function.notes]
+        keyed, own_notes = with_autotune_key(op, launches)
+        spec = apply_hooks(keyed, launches, place)
         notes += own_notes
+        ops.append(ResolvedOp(spec, tuple(replace(launch, op=spec) for launch in launches)))
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
-    return ResolvedKernel(kernel, tuple(ops), launches, messages)
+    return ResolvedKernel(kernel, tuple(ops), messages)
 
 
 def _resolve_launch(
@@ -279,7 +245,7 @@ def _resolve_launch(
         return None
     known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
     bound = bind(op, with_own_candidates, known, place)
-    return ResolvedLaunch(with_own_candidates, bound, function) if bound and function else None
+    return ResolvedLaunch(op, with_own_candidates, bound, function) if bound and function else None
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:

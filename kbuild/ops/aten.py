@@ -1,70 +1,34 @@
 """Reads the ATen calls between the launches of an op.
 
-Schemas come from a table, since sections are read without Torch. Torch's stable ABI passes no
-`Scalar`, so operators that take one are called through others.
+Schemas come from a table, since sections are read without Torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
+from kbuild.ops.aten_calls import FILLED, as_float, boxed, dispatcher_calls, operators
 from kbuild.ops.constants import NONE
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import parse
-from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.launches import read_condition, read_number
-from kbuild.ops.model import (
-    ArgumentSource,
-    AtenCall,
-    AtenValue,
-    DispatcherCall,
-    IssueCollector,
-)
 from kbuild.ops.schema.model import DefaultValue, Schema, SchemaArgument, Type
 from kbuild.ops.schema.parser import parse_schema
 from kbuild.ops.scope import OpScope
+from kbuild.ops.steps import ArgumentSource, AtenCall, AtenValue
 from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
-from kbuild.project.config.issue import did_you_mean, listed, one_of
+from kbuild.project.config.issue import IssueCollector, did_you_mean, listed, one_of
 
 LAYOUTS = ("strided",)
 MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _NAMED_VALUES = {"Layout": ("layout", LAYOUTS), "MemoryFormat": ("memory_format", MEMORY_FORMATS)}
 _TABLE_KEYS = ("dtype", "string", "float", "device", "none")
-_ADDED = {"add": "add", "sub": "sub", "subtract": "sub", "rsub": "rsub"}
-_FILLED = {
-    "full": ("empty.memory_format", 1, True),
-    "full_like": ("empty_like", 1, False),
-    "new_full": ("new_empty", 2, False),
-}
-"""Operator -> the operator that allocates its memory, the index of the value, and True if the
-allocating operator takes a memory format in addition."""
-_ALONE = {*_FILLED, "arange"}
+_ALONE = {*FILLED, "arange"}
 """Operators whose numbers may be used without another tensor argument."""
-_WITH_CPU_SCALAR = frozenset(
-    name + end
-    for end in ("", "_")
-    for name in (
-        *("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod"),
-        *("pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less"),
-        *("less_equal", "not_equal", "bitwise_and", "bitwise_or", "bitwise_xor", "masked_fill"),
-        *("fill", "where", "copysign", "xlogy"),
-    )
-)
-"""Operators that accept a host tensor without dimensions beside GPU tensors."""
 _CHOOSERS = frozenset({"condition", "mask", "index", "indices"})
 """Arguments whose dtype has no effect on that of the result."""
-
-
-@lru_cache(maxsize=1)
-def operators() -> Mapping[str, str]:
-    """Schemas by operator and overload."""
-    text = files("kbuild.ops").joinpath("aten_schemas.txt").read_text("utf-8")
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    return {line.partition("(")[0]: line for line in lines}
 
 
 def read_aten_calls(
@@ -131,7 +95,7 @@ class _AtenReader:
         results = self._results(schema)
         if values is None or self.place.errors > errors:
             return None
-        calls = _dispatcher_calls(schema, values)
+        calls = dispatcher_calls(schema, values)
         if calls is None:
             hint = "call another operator, or launch a kernel for it"
             what = f"`{text}` takes a `Scalar`, which Torch's stable ABI cannot pass"
@@ -144,8 +108,9 @@ class _AtenReader:
                 return None
         name = self.operator.removeprefix("aten::")
         aliases = _aliases(schema, values)
-        boxed = tuple(map(_boxed, calls))
-        return AtenCall(name, boxed, results, aliases, when, before, self.place.path)
+        return AtenCall(
+            name, tuple(map(boxed, calls)), results, aliases, when, before, self.place.path
+        )
 
     def values(self, schema: Schema) -> list[AtenValue] | None:
         """Return a value for each argument of the schema; None after an error."""
@@ -177,7 +142,7 @@ class _AtenReader:
         tensors = [v.name for a, v in pairs for v in v.flat() if v.kind == "tensor"]
         # A condition or an index does not take part in type promotion.
         followed = [v.name for a, v in pairs if v.kind == "tensor" and a.name not in _CHOOSERS]
-        if schema.name in _FILLED:
+        if schema.name in FILLED:
             followed = []
         for at, (argument, value) in enumerate(pairs):
             if value.kind == "scalar" and followed:
@@ -354,17 +319,6 @@ def _float_word(word: str | float) -> float | None:
         return None
 
 
-def as_float(source: ArgumentSource) -> ArgumentSource:
-    """Return the number as a float."""
-    if source.kind == "float" or source.expression is None:
-        return source
-    constant = source.expression.constant
-    if constant is not None:
-        return ArgumentSource("float", literal=float(constant))
-    formula = FloatExpression(str(source.expression), source.expression)
-    return ArgumentSource("float", formula=formula)
-
-
 def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
     """Value of a schema's default."""
     optional = type_.is_optional
@@ -406,121 +360,3 @@ def _aliases(schema: Schema, values: Sequence[AtenValue]) -> tuple[str, ...]:
         if alias is not None and not alias.write and (shared & {*alias.before} or alias.after):
             names += [v.name for v in value.flat() if v.kind == "tensor"]
     return tuple(names)
-
-
-def _dispatcher_calls(  # noqa: C901, PLR0911
-    schema: Schema, values: Sequence[AtenValue]
-) -> tuple[DispatcherCall, ...] | None:
-    """Calls that the stable ABI can make for an operator; None if there are none."""
-    returned = tuple(result.type.is_list for result in schema.returns)
-    operator = f"{schema.name}.{schema.overload}" if schema.overload else schema.name
-    base, in_place = schema.name.removesuffix("_"), schema.name.endswith("_")
-    previous = AtenValue("previous")
-    # Without a `Scalar`, the operator itself can be called.
-    if not any(argument.type.name == "Scalar" for argument in schema.arguments):
-        return (DispatcherCall(operator, tuple(values), returned),)
-    # The stable ABI has a function for additions, which takes the factor as a number.
-    if base in _ADDED and schema.overload in ("Tensor", "Scalar"):
-        first, second, alpha = values
-        function = _ADDED[base]
-        if function == "rsub":
-            first, second, function = second, first, "sub"
-        factor = AtenValue("number", number=as_float(alpha.number or ArgumentSource("none")))
-        if second.kind == "scalar" and alpha.number != _one():
-            return None
-        call = DispatcherCall(function, (first, second, factor))
-        if not in_place:
-            return (call,)
-        return call, _copied(values[0])
-    # Allocate, then fill: `fill_.Tensor` takes the value as a tensor.
-    if schema.name in _FILLED and not schema.overload:
-        empty, at, formatted = _FILLED[schema.name]
-        others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
-        number = values[at].number
-        if schema.name == "full" and others[1].kind == "none" and number is not None:
-            dtype = {"int": "int64", "bool": "bool"}.get(number.kind, "float32")
-            others[1] = AtenValue("dtype", text=dtype, optional=True)
-        fill = DispatcherCall("fill_.Tensor", (previous, values[at]))
-        return DispatcherCall(empty, tuple(others)), fill
-    # A clamp is a maximum and a minimum, each of which takes a tensor as its limit.
-    if base == "clamp" and not schema.overload:
-        limits = (("maximum", values[1]), ("minimum", values[2]))
-        given = [(name, v) for name, v in limits if v.kind != "none"]
-        first_values = (values[0], *((previous,) * (len(given) - 1)))
-        clamped = tuple(
-            DispatcherCall(name, (tensor, limit))
-            for (name, limit), tensor in zip(given, first_values, strict=True)
-        )
-        return (*clamped, _copied(values[0])) if in_place else clamped
-    if base in ("clamp_min", "clamp_max") and not schema.overload:
-        name = "maximum" if base == "clamp_min" else "minimum"
-        clamped = (DispatcherCall(name, (values[0], values[1])),)
-        return (*clamped, _copied(values[0])) if in_place else clamped
-    # `linear` adds its bias to a product with the transposed weight.
-    if schema.name == "addmm" and [v.number for v in values[3:]] == [_one(), _one()]:
-        transposed = DispatcherCall("t", (values[2],))
-        return transposed, DispatcherCall("linear", (values[1], previous, values[0]))
-    if schema.name == "arange":
-        return _indices(schema, values)
-    # `pad` takes the value as a float.
-    if schema.name == "constant_pad_nd":
-        number = values[2].number or ArgumentSource("none")
-        value = AtenValue("number", number=as_float(number))
-        mode = AtenValue("str", text="constant")
-        return (DispatcherCall("pad", (values[0], values[1], mode, value)),)
-    other = _with_tensors(schema) if schema.name in _WITH_CPU_SCALAR else ""
-    return (DispatcherCall(other, tuple(values), returned),) if other else None
-
-
-def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCall, ...] | None:
-    """The integers from zero on: the first row of `tril_indices`, which takes integers."""
-    limits = {a.name: v.number for a, v in zip(schema.arguments, values, strict=True) if v.number}
-    zero = ArgumentSource("int", expression=parse(0))
-    is_plain = limits.get("start", zero) == zero and limits.get("step", _one()) == _one()
-    end, (dtype, *others) = limits["end"], values[-4:]
-    if not is_plain or end.kind != "int" or dtype.name or dtype.text not in ("", "int32", "int64"):
-        return None
-    first, one = (AtenValue("number", number=number) for number in (zero, _one()))
-    kind = dtype if dtype.text else AtenValue("dtype", text="int64", optional=True)
-    rows = (AtenValue("number", number=end), one, first, kind, *others)
-    row = (AtenValue("previous"), first, first)
-    return DispatcherCall("tril_indices", rows), DispatcherCall("select.int", row)
-
-
-def _copied(target: AtenValue) -> DispatcherCall:
-    """Call that copies the result of the previous call to a tensor."""
-    blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
-    return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
-
-
-def _boxed(call: DispatcherCall) -> DispatcherCall:
-    """Return the call, with values boxed where the schema of its operator has `?`."""
-    text = operators().get(call.operator)
-    if text is None:
-        return call
-    pairs = zip(parse_schema(text).arguments, call.values, strict=True)
-    values = tuple(replace(value, optional=a.type.is_optional) for a, value in pairs)
-    return replace(call, values=values)
-
-
-def _one() -> ArgumentSource:
-    return ArgumentSource("int", expression=parse(1))
-
-
-def _with_tensors(schema: Schema) -> str:
-    """Name of the overload with tensors in place of scalars; empty if there is none."""
-    wanted = [_tensors(argument.type) for argument in schema.arguments]
-    for name, text in operators().items():
-        if name.partition(".")[0] == schema.name:
-            other = parse_schema(text)
-            if [_plain(argument.type) for argument in other.arguments] == wanted:
-                return name
-    return ""
-
-
-def _plain(type_: Type) -> tuple[str, tuple[str, ...]]:
-    return type_.name, type_.suffixes
-
-
-def _tensors(type_: Type) -> tuple[str, tuple[str, ...]]:
-    return ("Tensor" if type_.name == "Scalar" else type_.name), type_.suffixes

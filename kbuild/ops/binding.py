@@ -6,79 +6,18 @@ Only the worker knows the parameters, so binding happens at build.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter, TensorFacts, flatten_argument
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.expression.nodes import Name, Node, Query
-from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
+from kbuild.ops.model import OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
-from kbuild.project.config.issue import listed, one_of
-
-_NAN, _TF32 = "nan", "tf32"
-"""Fields of a descriptor: True if it is padded with NaN, and if it rounds to TF32 (never in
-kbuild)."""
-
-
-def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, ArgumentSource]]:
-    """Yield the argument itself, or the items of a tuple with their names."""
-    if source.kind == "tuple":
-        yield from ((f"{name}.{index}", item) for index, item in enumerate(source.items))
-    else:
-        yield name, source
-
-
-def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSource | None:
-    """Source of a parameter of the device function; None if it is not a part of `name`."""
-    if parameter == name:
-        return source
-    if not parameter.startswith(f"{name}."):
-        return None
-    if source.kind == "tuple":
-        return dict(flatten_argument(name, source)).get(parameter)
-    if source.kind == "descriptor":
-        return _field(source, parameter[len(name) + 1 :])
-    if source.kind == "tensor":
-        return _dimension(source.name, parameter[len(name) + 1 :])
-    return None
-
-
-def _dimension(tensor: str, field: str) -> ArgumentSource | None:
-    """Source of `shape.0`, `stride.1` or `numel` of a tensor; None for other fields."""
-    if field == "numel":
-        return ArgumentSource("int", expression=parse(f"numel({tensor})"))
-    word, _, axis = field.partition(".")
-    question = {"shape": "size", "stride": "stride"}.get(word)
-    if question is None or not axis.isdecimal():
-        return None
-    return ArgumentSource("int", expression=parse(f"{question}({tensor}, {axis})"))
-
-
-def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
-    if field in (_NAN, _TF32):
-        holds = field == _NAN and source.padding == "nan"
-        return ArgumentSource("bool", expression=parse(str(holds)))
-    dimension = _dimension(source.name, field)
-    return dimension if dimension and int(field.partition(".")[2]) < len(source.block) else None
-
-
-def tensors_asked(expressions: Iterable[Expression]) -> set[str]:
-    """Tensors that expressions ask about, except for their dtypes."""
-    leaves = (leaf for expression in expressions for leaf in expression.leaves())
-    return {leaf.tensor for leaf in leaves if isinstance(leaf, Query)}
-
-
-def tensors_used(launch: Launch, bound: BoundLaunch) -> set[str]:
-    """Tensors that a launch passes, or that its expressions ask about."""
-    sources = [source for _, source in bound.flat()]
-    used = {source.name for source in sources if source.kind in ("tensor", "descriptor")}
-    expressions = [expression for source in sources for expression in source.integers()]
-    expressions += [*launch.grid, *(c.when for c in launch.candidates if c.when is not None)]
-    expressions += [c.expression for c in launch.constants if c.expression is not None]
-    return used | tensors_asked(expressions)
-
+from kbuild.ops.steps import ArgumentSource, Launch
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
 
@@ -132,72 +71,6 @@ DESCRIPTOR_SUFFIX = "_desc"
 """Suffix of parameters for descriptors: `x_desc` describes `x`; the section has its block."""
 
 
-@dataclass(frozen=True)
-class KernelParameter:
-    """A parameter in the function's own signature."""
-
-    name: str
-    is_constant: bool = False
-    """True if it is known when the function is compiled, such as `tl.constexpr`."""
-    has_value: bool = False
-    """True if it needs no value: it has a default, or the kernel computes the constant."""
-
-
-@dataclass(frozen=True)
-class TensorFacts:
-    """Properties of a tensor in the op."""
-
-    name: str
-    dims: tuple[str, ...] | None
-    """An expression for each dimension; None if the number of dimensions is not fixed."""
-    contiguous: bool
-
-
-@dataclass(frozen=True)
-class BoundLaunch:
-    """A launch, joined with the kernel function that it names."""
-
-    function: str
-    arguments: tuple[tuple[str, ArgumentSource], ...]
-    """Source of every parameter that is not a constant, in order."""
-    constants: tuple[str, ...]
-    """Names of the parameters that are constants, in order."""
-    tensors: tuple[TensorFacts, ...] = ()
-    """Properties of all tensors of the op."""
-    sizes: tuple[str, ...] = ()
-    """Names of dimensions, if images may make assumptions about them."""
-    toolchain: tuple[str, ...] = ()
-    """Pins of the section's `toolchain`."""
-    tuned: bool = False
-    """True if the candidates are the kernel's own."""
-    choices: tuple[tuple[str, Expression], ...] = ()
-    """Constants with `choices` -> the expression that has their value in every call of an image."""
-
-    def facts(self, tensor: str) -> TensorFacts:
-        """Properties of a tensor of the op."""
-        return next(facts for facts in self.tensors if facts.name == tensor)
-
-    def flat(self) -> tuple[tuple[str, ArgumentSource], ...]:
-        """The arguments; items of tuples are separate: `shape.0`, `shape.1`."""
-        return tuple(
-            part for name, source in self.arguments for part in flatten_argument(name, source)
-        )
-
-    def source(self, parameter: str) -> ArgumentSource:
-        """Return the source of an argument, a part of one (`a_desc.stride.1`) or a dimension.
-
-        Raises:
-            KeyError: the kernel has no such argument.
-        """
-        sources = (part_source(name, source, parameter) for name, source in self.arguments)
-        for source in sources:
-            if source is not None:
-                return source
-        if parameter in self.sizes:
-            return ArgumentSource("int", expression=parse(parameter))
-        raise KeyError(parameter)
-
-
 def bind(
     op: OpSpec,
     launch: Launch,
@@ -229,28 +102,12 @@ def bind(
             )
             for parameter in parameters
         ]
-    plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
     _validate_constants(op, launch, function, parameters, place)
     if launch.autotune:
         _validate_open_names(op, launch, function, constants, place)
         _validate_own_values(launch, function, constants, place)
-    written = dict(launch.args)
-    for name in written.keys() - set(plain):
-        where = place.at("args", name)
-        if name in constants:
-            where.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
-        else:
-            where.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
-    sources = {name: written.get(name) or default_source(op, launch, name) for name in plain}
-    optional = {p.name for p in parameters if p.has_value}
-    missing = [name for name, source in sources.items() if source is None and name not in optional]
-    if missing:
-        hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
-        if op.schema.argument(missing[0]) is not None:
-            hint += "; the op's argument of that name is not a number, or may be None"
-        place.at("args").error(f"`{function}` has no value for {listed(missing)}", hint)
-    arguments = tuple((name, source) for name, source in sources.items() if source is not None)
+    arguments = _arguments(op, launch, function, parameters, place.at("args"))
     sizes = tuple(size.name for size in op.sizes) if DIALECTS.get(op.language).shaped else ()
     facts = tuple(_facts(op, name) for name in (*op.inputs, *op.results, *op.temporaries))
     choices = tuple(
@@ -263,6 +120,34 @@ def bind(
     )
     _validate_assumptions(op, launch, bound, place)
     return bound if place.errors == errors else None
+
+
+def _arguments(
+    op: OpSpec,
+    launch: Launch,
+    function: str,
+    parameters: Sequence[KernelParameter],
+    place: IssueCollector,
+) -> tuple[tuple[str, ArgumentSource], ...]:
+    """Sources of the parameters that are no constants; errors are added to `place`, `args`."""
+    plain = [parameter.name for parameter in parameters if not parameter.is_constant]
+    constants = [parameter.name for parameter in parameters if parameter.is_constant]
+    written = dict(launch.args)
+    for name in written.keys() - set(plain):
+        where = place.at(name)
+        if name in constants:
+            where.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
+        else:
+            where.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
+    sources = {name: written.get(name) or default_source(op, launch, name) for name in plain}
+    optional = {parameter.name for parameter in parameters if parameter.has_value}
+    missing = [name for name, source in sources.items() if source is None and name not in optional]
+    if missing:
+        hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
+        if op.schema.argument(missing[0]) is not None:
+            hint += "; the op's argument of that name is not a number, or may be None"
+        place.error(f"`{function}` has no value for {listed(missing)}", hint)
+    return tuple((name, source) for name, source in sources.items() if source is not None)
 
 
 def _in_sizes(op: OpSpec, expression: Expression) -> Expression:

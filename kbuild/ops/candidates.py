@@ -13,17 +13,11 @@ from kbuild.ops.constants import NONE, is_value, value_of
 from kbuild.ops.dialects import DIALECTS, Dialect, OptionKind
 from kbuild.ops.expression import Expression, ExpressionError
 from kbuild.ops.expression.nodes import Name
-from kbuild.ops.model import (
-    Candidate,
-    ConstantPairs,
-    IssueCollector,
-    Launch,
-    OpSpec,
-    numbers_of,
-)
+from kbuild.ops.model import OpSpec
 from kbuild.ops.scope import OpScope
+from kbuild.ops.steps import Candidate, ConstantPairs, Launch, numbers_of
 from kbuild.project.config.file_model import LaunchKeys
-from kbuild.project.config.issue import listed, one_of, toml_type
+from kbuild.project.config.issue import IssueCollector, listed, one_of, toml_type
 
 AUTOTUNE = "autotune"
 _CANDIDATE_KEYS = ("when", "archs", "aligned")

@@ -20,9 +20,9 @@ from kbuild.ops.expression.nodes import (
     leaves,
     transform,
 )
-from kbuild.ops.model import Constant, DtypeName, IssueCollector, Scalar, Value
 from kbuild.ops.scope import NameKind, OpScope
-from kbuild.project.config.issue import one_of
+from kbuild.ops.steps import Constant, DtypeName, Scalar, Value
+from kbuild.project.config.issue import IssueCollector, one_of
 
 _NON_INTEGER_KINDS = ("str", "dtype", "float")
 """Kinds of arguments that are not integers but can be compared."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from kbuild.system.registry import Registry
-
-if TYPE_CHECKING:
-    from kbuild.ops.declared_types import DeclaredType
 
 OptionKind = Literal["number", "power of two", "flag", "string"]
 """Kind of a launch option's values; a number is an integer that is not negative."""
@@ -54,19 +50,6 @@ class Dialect:
             pins: values of `toolchain`, such as `triton==3.9.0`.
         """
         raise NotImplementedError
-
-    def declared_types(
-        self,
-        tree: ast.Module,  # noqa: ARG002
-        function: ast.FunctionDef,  # noqa: ARG002
-    ) -> Iterable[DeclaredType]:
-        """Return the types that a kernel function declares for its tensors and numbers.
-
-        Args:
-            tree: the module that defines it.
-            function: the definition.
-        """
-        return ()
 
 
 DIALECTS: Registry[Dialect] = Registry("kbuild.dsl.languages", "kbuild.languages")

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.model import DtypeRule, FillValue, IssueCollector
+from kbuild.ops.model import DtypeRule
 from kbuild.ops.schema.model import Schema
-from kbuild.project.config.issue import listed, one_of
+from kbuild.ops.steps import FillValue
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 DTYPES = {
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,

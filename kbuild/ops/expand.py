@@ -21,16 +21,8 @@ from kbuild.ops.expression.nodes import (
     Query,
     is_condition,
 )
-from kbuild.ops.model import (
-    Candidate,
-    Constant,
-    DtypeName,
-    Launch,
-    OpSpec,
-    Scalar,
-    Value,
-    numbers_of,
-)
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Constant, DtypeName, Launch, Scalar, Value, numbers_of
 from kbuild.ops.unit import ImageTarget, KernelUnit
 
 _NUMBERS = ("int", "SymInt", "float", "bool")

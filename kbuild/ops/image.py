@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from kbuild.ops.model import Scalar
+from kbuild.ops.steps import Scalar
 from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
 
 ParameterKind = Literal[

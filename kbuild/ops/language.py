@@ -15,12 +15,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
-from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
-from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Launch
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.project.licences import Licence
 from kbuild.system.errors import BuildError
 from kbuild.system.registry import Registry
@@ -186,7 +188,15 @@ class Language(Dialect):
         return {}
 
     def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """Raise a BuildError if an image cannot come from these pins."""
+        """Raise a BuildError if an object was made by another release than the pinned one."""
+        distribution = self.distributions[0]
+        release, wanted = image.compiler.get(distribution), pinned_version(distribution, pins, ".+")
+        if image.kind == "object" and release != wanted:
+            raise BuildError(
+                f"an object of `{image.entry}` was made by {distribution} {release}, and "
+                f"`toolchain` pins {wanted}",
+                hint="build it again; kbuild does not link objects of two releases into one kernel",
+            )
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002
         """Assemblers of the workers: environment variable -> name in the environment.
@@ -336,17 +346,6 @@ def cuda_targets(
             notes.append(f"{arch}: {what}; later GPUs need a rebuild")
         targets[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
     return ResolvedTargets(tuple(targets), tuple(notes))
-
-
-def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
-    """See `Language.validate_image`; `wanted` is the release that is pinned."""
-    release = image.compiler.get(distribution)
-    if release != wanted:
-        raise BuildError(
-            f"an object of `{image.entry}` was made by {distribution} {release}, and `toolchain` "
-            f"pins {wanted}",
-            hint="build it again; kbuild does not link objects of two releases into one kernel",
-        )
 
 
 def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from kbuild.ops.candidates import (
 from kbuild.ops.constants import NONE, is_number, read_constants
 from kbuild.ops.dialects import Dialect
 from kbuild.ops.expression import Expression
-from kbuild.ops.model import ArgumentSource, IssueCollector, Launch
 from kbuild.ops.scope import OpScope
+from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
-from kbuild.project.config.issue import one_of, toml_type
+from kbuild.project.config.issue import IssueCollector, one_of, toml_type
 
 _TENSORS = ("tensor", "result", "temporary", "view")
 _KEYS = ("tensor", "block", "padding", "layout")

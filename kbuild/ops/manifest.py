@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.ops.expression import ExpressionError, parse
-from kbuild.ops.model import Candidate, FillValue, OpSpec, TuneProposal, numbers_of
+from kbuild.ops.model import OpSpec, TuneProposal
 from kbuild.ops.section import DslSection
+from kbuild.ops.steps import Candidate, FillValue, numbers_of
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.untrusted import read_json, reading, reason_of
 

@@ -5,23 +5,23 @@ The readers of sections are imported on demand: most projects have no such secti
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbuild.project.config.document import TABLES_FOLDER, Document
-from kbuild.project.config.issue import Issue, KeyPath, listed, one_of
+from kbuild.project.config.issue import Issue, listed, one_of
 from kbuild.project.config.model import CXX
 from kbuild.project.config.rules.context import RuleContext
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.version import Version
 
 if TYPE_CHECKING:
-    import ast
-
     from kbuild.ops.dialects import Dialect
-    from kbuild.ops.model import Launch, OpSpec
-    from kbuild.ops.schema.model import Schema
+    from kbuild.ops.model import OpSpec
     from kbuild.ops.section import DslSection
+    from kbuild.ops.steps import Launch
     from kbuild.system.sourcetree import SourceTree
 
 
@@ -53,12 +53,11 @@ class DslRules:
                 for own in context.plugins.sections_of(name)
             )
             self.sections[name] = (section, *read)
-        yield from _check_fallbacks(document)
-        yield from _check_types(document)
         every = [section for sections in self.sections.values() for section in sections]
-        for section in every:
-            if not section.origin:
-                yield from _check_functions(section, context.tree)
+        own = [section for section in every if not section.origin]
+        yield from _check_frameworks(own, document)
+        for section in own:
+            yield from _check_functions(section, context.tree)
         yield from _check_tables(every, context.tree)
 
 
@@ -81,67 +80,51 @@ def _check_section(
         yield from _check_toolchain(name, document, dialect)
 
 
-def _check_fallbacks(document: Document) -> Iterator[Issue]:
-    """Yield fallbacks of TVM-FFI functions: the DSL's launches need Torch."""
-    if document.frameworks() != ["tvm-ffi"]:
-        return
-    for name in document.in_dsls():
-        for index, _op in enumerate(document.items("kernel", name, "op")):
-            path = ("kernel", name, "op", index, "fallback")
-            if document.get(*path) == "jit":
-                message = "runs the DSL on tensors of Torch, and this project is one for TVM-FFI"
-                yield Issue(path, message, "leave it out, or use `[torch]`")
-
-
-def _check_types(document: Document) -> Iterator[Issue]:
-    """Yield arguments and results that old stable ABIs of Torch, or TVM-FFI, cannot pass."""
-    for_ffi = document.frameworks() == ["tvm-ffi"]
+def _check_frameworks(sections: Sequence[DslSection], document: Document) -> Iterator[Issue]:
+    """Yield parts of ops that TVM-FFI, or an old stable ABI of Torch, does not support."""
+    is_for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
     floors = [value for value in (floor.values() if isinstance(floor, dict) else [floor]) if value]
-    old = [value for value in floors if _is_below(str(value), _FIRST_STABLE_LISTS)]
-    for name in document.in_dsls() if for_ffi or old else ():
-        for index, _op in enumerate(document.items("kernel", name, "op")):
-            yield from _boxed_steps(document, ("kernel", name, "op", index), old, for_ffi=for_ffi)
-            path = ("kernel", name, "op", index, "schema")
-            schema = _schema(document.text(*path))
-            if schema is None:
-                continue
-            if for_ffi and any(result.type.is_optional for result in schema.returns):
-                message = "a result that may be None cannot be returned through TVM-FFI"
-                yield Issue(path, message, "return an empty tensor, or use `[torch]`")
-            devices = [argument for argument in schema.arguments if argument.type.name == "Device"]
-            if for_ffi and devices:
-                hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
-                yield Issue(path, f"`{devices[0]}` cannot be passed through TVM-FFI", hint)
-            kinds = ((a, a.type) for a in schema.arguments)
-            boxed = [a for a, kind in kinds if kind.is_list or kind.name in {"str", "Device"}]
-            if old and boxed:
-                message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
-                hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
-                yield Issue(path, message, hint)
-
-
-def _boxed_steps(
-    document: Document, op: KeyPath, old: list[Any], *, for_ffi: bool
-) -> Iterator[Issue]:
-    """Yield ATen calls and views that an old stable ABI, or TVM-FFI, does not support."""
-    if for_ffi and document.get(*op, "views"):
-        yield Issue((*op, "views"), "no function for TVM-FFI has views", "use `[torch]`")
-    if for_ffi and document.get(*op, "projections"):
-        yield Issue(
-            (*op, "projections"), "no function for TVM-FFI has projections", "use `[torch]`"
-        )
-    for index, _launch in enumerate(document.items(*op, "launch")):
-        path = (*op, "launch", index, "aten")
-        if document.get(*path) is None:
-            continue
-        if for_ffi:
-            message = "calls ATen, which a function for TVM-FFI cannot do"
-            yield Issue(path, message, "launch a kernel for it, or use `[torch]`")
+    old = [str(value) for value in floors if _is_below(str(value), _FIRST_STABLE_LISTS)]
+    for op in (op for section in sections for op in section.ops):
+        if is_for_ffi:
+            yield from tvm_ffi_issues(op)
         if old:
-            message = f"ATen is not called through the stable ABI of Torch {old[0]}"
-            hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
-            yield Issue(path, message, hint)
+            yield from _stable_abi_issues(op, old[0])
+
+
+def tvm_ffi_issues(op: OpSpec) -> Iterator[Issue]:
+    """Yield the parts of an op that a function for TVM-FFI cannot have."""
+    schema = (*op.path, "schema")
+    if op.fallback == "jit":
+        message = "runs the DSL on tensors of Torch, and this project is one for TVM-FFI"
+        yield Issue((*op.path, "fallback"), message, "leave it out, or use `[torch]`")
+    if op.returned:
+        message = "a result that may be None cannot be returned through TVM-FFI"
+        yield Issue(schema, message, "return an empty tensor, or use `[torch]`")
+    for argument in op.schema.arguments:
+        if argument.type.name == "Device":
+            hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
+            yield Issue(schema, f"`{argument}` cannot be passed through TVM-FFI", hint)
+    for key in ("views", "projections"):
+        if getattr(op, key):
+            yield Issue((*op.path, key), f"no function for TVM-FFI has {key}", "use `[torch]`")
+    for call in op.aten:
+        message = "calls ATen, which a function for TVM-FFI cannot do"
+        yield Issue((*call.path, "aten"), message, "launch a kernel for it, or use `[torch]`")
+
+
+def _stable_abi_issues(op: OpSpec, release: str) -> Iterator[Issue]:
+    """Yield the parts of an op that the stable ABI of a Torch release before 2.10 lacks."""
+    hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
+    kinds = ((argument, argument.type) for argument in op.schema.arguments)
+    boxed = [a for a, kind in kinds if kind.is_list or kind.name in {"str", "Device"}]
+    if boxed:
+        message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {release}"
+        yield Issue((*op.path, "schema"), message, hint)
+    for call in op.aten:
+        message = f"ATen is not called through the stable ABI of Torch {release}"
+        yield Issue((*call.path, "aten"), message, hint)
 
 
 def _is_below(text: str, floor: Version) -> bool:
@@ -149,15 +132,6 @@ def _is_below(text: str, floor: Version) -> bool:
         return Version.parse(text) < floor
     except ValueError:
         return False
-
-
-def _schema(text: str | None) -> Schema | None:
-    from kbuild.ops.schema.parser import SchemaError, parse_schema
-
-    try:
-        return parse_schema(text) if text is not None else None
-    except SchemaError:
-        return None
 
 
 def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
@@ -204,9 +178,8 @@ def _unknown_keys(
 
 
 def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
-    """Yield ops whose kernels are not in the sources, or declare other dtypes."""
+    """Yield ops whose kernels are not in the sources."""
     from kbuild.ops.dialects import DIALECTS
-    from kbuild.ops.kernel_functions import missing_kernel
 
     dialect = DIALECTS.find(section.table["language"])
     if dialect is None or section.errors:
@@ -214,11 +187,9 @@ def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
     for op in section.ops:
         modules = {file: _module(file, tree) for file in op.sources}
         parsed = {file: module for file, module in modules.items() if module is not None}
-        for launch in op.launches:
-            if len(parsed) == len(modules):
-                missing = missing_kernel(op, launch, dialect, parsed)
-                yield from filter(None, (missing,))
-            yield from _type_mismatches(op, launch, dialect, parsed)
+        if len(parsed) == len(modules):
+            missing = (_missing_kernel(op, launch, dialect, parsed) for launch in op.launches)
+            yield from filter(None, missing)
 
 
 def _module(file: str, tree: SourceTree) -> ast.Module | None:
@@ -228,19 +199,6 @@ def _module(file: str, tree: SourceTree) -> ast.Module | None:
         return None  # another rule reports it
 
 
-def _type_mismatches(
-    op: OpSpec, launch: Launch, dialect: Dialect, modules: Mapping[str, ast.Module]
-) -> Iterator[Issue]:
-    from kbuild.ops.declared_types import find_function, in_file, mismatches
-
-    for file, module in modules.items():
-        function = find_function(module, launch.functions)
-        if function is not None:
-            declared = in_file(dialect.declared_types(module, function), file)
-            yield from mismatches(op, launch, declared)
-            return
-
-
 def _parse(data: bytes) -> ast.Module | None:
     from kbuild.sources.python_syntax import parse_source
 
@@ -248,6 +206,68 @@ def _parse(data: bytes) -> ast.Module | None:
         return parse_source(data)
     except SyntaxError:
         return None  # the DSL's own error names the line
+
+
+_DYNAMIC = {"globals", "locals", "vars", "setattr", "exec", "eval", "__dict__", "__getattr__"}
+"""Names in a module that may bind further names dynamically."""
+
+
+def _missing_kernel(
+    op: OpSpec, launch: Launch, dialect: Dialect, modules: Mapping[str, ast.Module]
+) -> Issue | None:
+    """Return the error for a launch whose function cannot exist; else None.
+
+    Args:
+        op: the op.
+        launch: one of its launches.
+        dialect: the DSL.
+        modules: all sources of the section, by file.
+    """
+    nodes = [node for module in modules.values() for node in ast.walk(module)]
+    bound = Counter(name for node in nodes for name in _bound_names(node))
+    if not bound:  # the sources have not been written yet
+        return None
+    if not dialect.decorator or bound["*"] or any(_name(node) in _DYNAMIC for node in nodes):
+        return None
+    path = (*launch.path, "function")
+    names = [name for name in launch.functions if bound[name]]
+    functions = [
+        (file, node)
+        for file, module in modules.items()
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    if not names:
+        wanted = " or ".join(f"`{name}`" for name in launch.functions)
+        defined = {node.name for _, node in functions}
+        hint = one_of(launch.functions[0], defined)
+        return Issue(path, f"there is no {wanted} in `{op.sources[0]}`", hint)
+    plain = {node.name: (file, node) for file, node in functions if not node.decorator_list}
+    if not dialect.only_decorated or any(n not in plain or bound[n] > 1 for n in names):
+        return None
+    file, function = plain[names[0]]
+    message = f"`{names[0]}` has no `{dialect.decorator}`, so it is not a kernel"
+    return Issue(path, message, f"write `{dialect.decorator}` above {file}:{function.lineno}")
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.name if isinstance(node, ast.FunctionDef) else ""
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """Yield names that a statement or a target binds; `*` for an import of all names."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        yield _name(node)
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
+    elif isinstance(node, ast.MatchAs) and node.name:
+        yield node.name
 
 
 _MAX_ROWS_SHOWN = 5

@@ -1,18 +1,17 @@
-"""The names of an op, expressions over them, and the `shapes` table, which names dimensions."""
+"""The names of an op, and expressions over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
 from kbuild.ops.expression.floating import FloatExpression, parse_float
-from kbuild.ops.expression.nodes import LIST_QUERIES, RUNTIME_QUERIES, Match, Name
-from kbuild.ops.model import Dimension, IssueCollector, ShapeRule
-from kbuild.ops.schema.model import Schema
-from kbuild.project.config.issue import did_you_mean, listed, one_of
+from kbuild.ops.expression.nodes import LIST_QUERIES, Match
+from kbuild.ops.model import ShapeRule
+from kbuild.project.config.issue import IssueCollector, did_you_mean, listed, one_of
 
 NameKind = Literal[
     "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",
@@ -285,156 +284,3 @@ class OpScope:
 def _hint(name: str, known: Collection[str], title: str = "known") -> str:
     """Hint with the most similar name, else all known names."""
     return did_you_mean(name, known) or (f"{title}: {listed(known)}" if known else "")
-
-
-ELLIPSIS = "..."
-
-
-class ShapeTableReader:
-    """Reads the `shapes` table of an op in two steps, between which `let` is read.
-
-    The first step finds the names of dimensions; the second reads expressions over all names.
-    """
-
-    def __init__(
-        self,
-        table: Mapping[str, Any],
-        schema: Schema,
-        scope: OpScope,
-        views: Collection[str],
-        place: IssueCollector,
-    ) -> None:
-        self._place = place
-        self._scope = scope
-        self._views = views
-        self._required = [a.name for a in schema.tensors if not a.type.is_optional]
-        tensors = scope.tensors()
-        self._table: dict[str, Any] = {}
-        for tensor, value in table.items():
-            if tensor in views:
-                place.at(tensor).error(f"`{tensor}` has its shape in `views`", "remove it here")
-            elif tensor not in tensors:
-                place.at(tensor).error(f"`{tensor}` is not a tensor", one_of(tensor, tensors))
-            else:
-                self._table[tensor] = value
-
-    def sizes(self) -> tuple[Dimension, ...]:
-        """Return named dimensions, each with the first required tensor that has it."""
-        dimensions: dict[str, Dimension] = {}
-        for tensor in self._required:
-            value = self._table.get(tensor)
-            dims: list[Any] = value if isinstance(value, list) else []
-            for position, dim in enumerate(dims):
-                name = _dimension_name(dim)
-                if name is None or name in dimensions or name in self._scope.kinds:
-                    continue
-                behind = ELLIPSIS in dims[:position]
-                axis = position - len(dims) if behind else position
-                dimensions[name] = Dimension(name, tensor, axis)
-        for name in dimensions:
-            self._scope.add(name, "size", self._place)
-        self._scope.shapes.update(self._ranks())
-        return tuple(dimensions.values())
-
-    def _ranks(self) -> dict[str, ShapeRule]:
-        """Rules with only a rank, so that axes in expressions can be checked early."""
-        return {
-            name: ShapeRule(name, dims=(parse(0),) * len(dims))
-            for name, dims in self._table.items()
-            if isinstance(dims, list) and ELLIPSIS not in dims
-        }
-
-    def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
-        """Return the valid rules; report invalid ones, and results without a rule."""
-        scope = self._scope.before_allocation()
-        read = (self._rule(tensor, value, scope) for tensor, value in self._table.items())
-        rules = {rule.tensor: rule for rule in read if rule is not None}
-        for tensor, rule in list(rules.items()):
-            seen = {tensor}
-            end = rule
-            while end.like in rules and end.like not in seen:
-                seen.add(end.like)
-                end = rules[end.like]
-            if end.like in seen:
-                self._place.at(tensor).error(f"`{tensor}` refers to its own shape")
-                rules.pop(tensor)
-        self._judge_device(rules, let)
-        self._judge_batch(rules)
-        self._judge_allocated()
-        self._scope.shapes.update(rules)
-        return tuple(rules.values())
-
-    def _rule(self, tensor: str, value: Any, scope: OpScope) -> ShapeRule | None:
-        place = self._place.at(tensor)
-        if isinstance(value, str):
-            if value not in scope.tensors():
-                hint = f"write the dimensions as a list, or one of {', '.join(scope.tensors())}"
-                place.error(f"`{value}` is not a tensor argument", hint)
-                return None
-            if value in scope.optional:
-                place.error(f"`{value}` may be None", "name a tensor that is never None")
-                return None
-            return ShapeRule(tensor, like=value)
-        if value.count(ELLIPSIS) > 1:
-            place.error("`...` stands for all dimensions that are not written; write it once")
-            return None
-        errors = place.errors
-        dims = tuple(
-            self._dim(tensor, dim, scope, place.at(index)) for index, dim in enumerate(value)
-        )
-        return ShapeRule(tensor, dims=dims) if place.errors == errors else None
-
-    def _dim(
-        self, tensor: str, dim: Any, scope: OpScope, place: IssueCollector
-    ) -> Expression | None:
-        """Read a dimension; None for `...`, and after an error."""
-        if dim == ELLIPSIS:
-            return None
-        if not isinstance(dim, (str, int)) or isinstance(dim, bool):
-            place.error("a dimension is a name, a number or an expression")
-            return None
-        name = _dimension_name(dim)
-        if name is not None and name not in scope.kinds and tensor in scope.optional:
-            hint = "use it in the shape of a tensor that is never None, too"
-            place.error(f"`{name}` is known only when `{tensor}` is given", hint)
-            return None
-        expression = scope.where_given({tensor}).expression(dim, place)
-        if expression is not None and (expression.constant or 0) < 0:
-            place.error("a dimension cannot be negative", "`...` stands for any dimensions")
-        return expression
-
-    def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Report shapes that depend on a tensor's data or on the image, see `RUNTIME_QUERIES`."""
-        for tensor, rule in rules.items():
-            names = {name for dim in rule.dims if dim is not None for name in dim.names()}
-            while added := {n for name in names & let.keys() for n in let[name].names()} - names:
-                names |= added
-            for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME_QUERIES):
-                self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
-
-    def _judge_batch(self, rules: Mapping[str, ShapeRule]) -> None:
-        has_batch = any(None in rules[name].dims for name in self._required if name in rules)
-        for tensor, rule in rules.items():
-            if None in rule.dims and not has_batch:
-                hint = "use `...` in the shape of a tensor that is never None"
-                self._place.at(tensor).error("`...` is unknown", hint)
-
-    def _judge_allocated(self) -> None:
-        kinds = self._scope.kinds
-        for tensor, kind in kinds.items():
-            if kind in ("result", "temporary") and tensor not in {*self._table, *self._views}:
-                example = self._required[0] if self._required else "x"
-                what = "the result" if kind == "result" else "the temporary"
-                hint = f'e.g. `shapes = {{ {tensor} = "{example}" }}`, or a list of dimensions'
-                self._place.error(f"{what} `{tensor}` has no shape", hint)
-
-
-def _dimension_name(dim: Any) -> str | None:
-    """Name of a dimension that is just a name; None for other expressions."""
-    if not isinstance(dim, str) or dim == ELLIPSIS:
-        return None
-    try:
-        root = parse(dim).root
-    except ExpressionError:
-        return None
-    return root.name if isinstance(root, Name) else None

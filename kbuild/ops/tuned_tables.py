@@ -15,7 +15,8 @@ from types import NoneType
 from typing import Any
 
 from kbuild.ops.constants import NONE
-from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, Scalar
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, ConstantPairs, find_candidate
 from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.issue import did_you_mean
 from kbuild.system.errors import ConfigError, DamagedFileError, Problem, Severity
@@ -53,12 +54,11 @@ class TunedRow:
 
     def names(self, candidate: Candidate) -> bool:
         """True if the row's constants and options are those of the candidate."""
-        is_same = same_pairs(self.constants, candidate.constants)
-        return is_same and same_pairs(self.options, candidate.options)
+        return candidate.consists_of(self.constants, self.options)
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
         """Index of the row's candidate; None if it does not exist any more."""
-        return next((at for at, other in enumerate(candidates) if self.names(other)), None)
+        return find_candidate(candidates, self.constants, self.options)
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,6 @@ def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
     return tuple(last[place] for place in sorted(last))
 
 
-def same_pairs(pairs: ConstantPairs, other: ConstantPairs) -> bool:
-    """True for the same names with the same values, in any order; `True` differs from `1`."""
-    return _typed_pairs(pairs) == _typed_pairs(other)
-
-
-def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
-    return {name: (isinstance(value, bool), value) for name, value in pairs}
-
-
 TABLE_FORMAT = 1
 CPU_DEVICE = "cpu"
 """Arch of the processor, for which only tests tune."""
@@ -168,10 +159,10 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
         ConfigError: with everything that is wrong with them.
     """
     problems: list[Problem] = []
-    files, tree = [], SourceTree(root)
+    files = []
     for path in paths:
         try:
-            files.append(parse_table(tree.read_bytes(path), path))
+            files.append(parse_table(SourceTree(root).read_bytes(path), path))
         except (OSError, DamagedFileError) as error:
             problems.append(
                 Problem(path, 0, "", f"cannot be read: {reason_of(error)}", _HINT_RETUNE)

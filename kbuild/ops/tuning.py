@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.model import CaseValue, Dimension, IssueCollector, TuneSpec, TuningCase
+from kbuild.ops.model import CaseValue, Dimension, TuneSpec, TuningCase
 from kbuild.ops.schema.model import Schema
 from kbuild.project.config.file_model import TuneSection
-from kbuild.project.config.issue import listed, one_of
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 ELLIPSIS = "..."
 """Name of the dimensions that a shape leaves open."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
 from kbuild.ops.dtypes import DTYPES
-from kbuild.ops.model import ConstantPairs, Pairs
+from kbuild.ops.steps import ConstantPairs, Pairs
 
 ImageKind = Literal["cubin", "ptx", "hsaco", "object"]
 

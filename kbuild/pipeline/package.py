@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbuild.plan.digest import digest_variant, validate_accounted
-from kbuild.plan.generate.metadata import metadata_of
+from kbuild.plan.generate.project import metadata_of
 from kbuild.plan.metadata import METADATA_FILE, Builder
 from kbuild.plan.plan import VariantPlan
 from kbuild.system import readonly_tree

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kbuild.ops.language import LANGUAGES, flavour_of
 from kbuild.ops.unit import CPU_TARGET, ImageTarget
-from kbuild.plan.context import TABLES, AotKernels, PlanningContext
+from kbuild.plan.context import AotKernels, PlanningContext
 from kbuild.plan.plan import AotKernel, GeneratedFile
+from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.issue import Issue
 from kbuild.project.config.load import config_error, locate_issues
@@ -100,9 +101,9 @@ def _toolkit(context: PlanningContext) -> str | None:
 
 
 def _tables(context: PlanningContext) -> tuple[str, ...]:
-    if not context.tree.is_dir(TABLES):
+    if not context.tree.is_dir(TABLES_FOLDER):
         return ()
-    return tuple(path for path in context.tree.walk(TABLES) if path.endswith(".json"))
+    return tuple(path for path in context.tree.walk(TABLES_FOLDER) if path.endswith(".json"))
 
 
 def _targets(

@@ -12,6 +12,7 @@ from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.plan.plan import AotKernel, GeneratedFile, PackagedFile
 from kbuild.plan.project import BUILD_FILE, Project
 from kbuild.plan.selection import VariantChoice
+from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.sources.includes import IncludeGraph
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
@@ -59,8 +60,6 @@ class AotKernels:
 
 
 GENERATED_OPS = "_ops.py"
-TABLES = "tuned"
-"""Folder of the tuned tables of kernels in Python DSLs."""
 _PYTHON_SUFFIXES = ("py", "pyi")
 
 
@@ -76,7 +75,7 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
     folders = [folder for section in sections for folder in section.include]
     # What the kernels import lies beside them.
     folders += [posixpath.dirname(path) for section in dsl_kernels for path in section.src[:1]]
-    folders += [TABLES] if dsl_kernels else []
+    folders += [TABLES_FOLDER] if dsl_kernels else []
     listed += [path for reading in project.plugin_readings.values() for path in reading.inputs]
     roots = {framework.package_root for framework in FRAMEWORKS}
     walked = [

@@ -268,7 +268,7 @@ def pip_settings(data: bytes, _folder: Path) -> object:
 
 
 def tune_answer(data: bytes, _folder: Path) -> object:
-    from kbuild.dsl.tune.devices import parse_answer
+    from kbuild.dsl.tune.host import parse_answer
     from kbuild.dsl.tune.results import RaceOutcome
 
     return RaceOutcome.from_json(parse_answer(text_of(data)))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.plan.generate.metadata import metadata_text
-from kbuild.plan.generate.project import generate, generate_project
+from kbuild.plan.generate.project import generate, generate_project, metadata_text
 from kbuild.system.files import FileSet
 from kbuild.system.rendering import template_root
 from tests.support.plans import SECTIONS, plan_of

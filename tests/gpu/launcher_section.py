@@ -13,13 +13,16 @@ from pathlib import Path
 import tomli
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.language import KernelFunction
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.files import FileSet
 from tests.gpu.launcher_images import ARCHS, name_of
 
@@ -80,7 +83,7 @@ def files(images: Path, framework: str = "torch") -> FileSet:
     return launcher_files("gpu", ops, module=True, framework=framework)
 
 
-def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> CompiledOp:
+def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> ResolvedOp:
     launches = []
     for index, launch in enumerate(op.launches):
         name = launch.functions[0]
@@ -89,8 +92,9 @@ def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> CompiledO
         assert bound is not None
         units = [unit for unit in expand(op, targets) if unit.launch == index]
         compiled = tuple(_compiled(unit, name, images) for unit in units)
-        launches.append(CompiledLaunch(launch, bound, compiled))
-    return CompiledOp(op, tuple(launches))
+        function = KernelFunction(name, tuple(parameters))
+        launches.append(ResolvedLaunch(op, launch, bound, function, compiled))
+    return ResolvedOp(op, tuple(launches))
 
 
 def _compiled(unit: KernelUnit, function: str, images: Path) -> UnitImage:

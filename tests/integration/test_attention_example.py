@@ -12,8 +12,8 @@ import pytest
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.expand import expand
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.model import Candidate
 from kbuild.ops.section import read_section
+from kbuild.ops.steps import Candidate
 from kbuild.ops.unit import ImageTarget
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kbuild.plugins.capture.description import snake_case
-from kbuild.plugins.capture.expression_values import evaluated, truth
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import evaluated, truth
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers

@@ -15,13 +15,12 @@ import pytest
 
 from kbuild.dsl.candidates import planned_image_counts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section
-from kbuild.plugins.capture.captured_modules import captured_source
-from kbuild.plugins.capture.description import read_declaration
+from kbuild.plugins.capture.description import CaptureSection, read_declaration
+from kbuild.plugins.capture.functions_module import captured_source
 from kbuild.plugins.capture.session import capture, captured_kernel
 from kbuild.plugins.capture.show import gradient_text, shown
-from kbuild.plugins.capture.tables import CaptureSection
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

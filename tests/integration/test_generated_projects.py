@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.plan.generate.metadata import metadata_text
-from kbuild.plan.generate.project import generate, generate_project, ops_text
+from kbuild.plan.generate.project import generate, generate_project, metadata_text, ops_text
 from kbuild.plan.plan import BINDING, Component, PackagedFile, Source, VariantPlan
 from kbuild.system import rendering
 from kbuild.toolchains import build_tools

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
 from kbuild.dsl.languages.triton.export.signature import read_signature, variant_of
-from kbuild.ops.binding import KernelParameter
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.image import ImageParameter, KernelImage
 from kbuild.ops.unit import ImageTarget
 from kbuild.system.files import FileSet

@@ -12,7 +12,7 @@ from typing import Any
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.language import Language, ResolvedTargets
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Budget, Run, open_run

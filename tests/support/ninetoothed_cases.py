@@ -7,8 +7,7 @@ import itertools
 from kbuild.dsl.languages.ninetoothed.complete import complete_op
 from kbuild.dsl.languages.ninetoothed.configs import NineToothedKernel
 from kbuild.dsl.worker.ninetoothed.merge import merge_configs
-from kbuild.ops.model import IssueCollector
-from kbuild.project.config.issue import dotted
+from kbuild.project.config.issue import IssueCollector, dotted
 from tests.support.sections import read
 
 ADD = """\

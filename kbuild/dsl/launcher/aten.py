@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kbuild.dsl.launcher.calls import allocation, expected_size, first_value, shape_lines
 from kbuild.dsl.launcher.cxx_text import DTYPE_ORDER, CxxNames, cxx_double, cxx_string, dtype_of
-from kbuild.ops.binding import tensors_asked
+from kbuild.ops.bound_launch import tensors_asked
 from kbuild.ops.expression import Expression
-from kbuild.ops.model import AtenCall, AtenValue, DispatcherCall, OpSpec, TensorView
+from kbuild.ops.model import OpSpec, TensorView
+from kbuild.ops.steps import AtenCall, AtenValue, DispatcherCall
 
 _LAYOUTS = {"strided": "aoti_torch_layout_strided()"}
 

@@ -11,8 +11,9 @@ from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, Query
 from kbuild.ops.expression.floating import FloatName
 from kbuild.ops.expression.nodes import LIST_QUERIES, Leaf, Match
-from kbuild.ops.model import ArgumentSource, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.schema.model import SchemaArgument
+from kbuild.ops.steps import ArgumentSource
 
 DTYPE_ORDER = tuple(DTYPES)
 """Dtypes in the order of the runtime's table."""

@@ -9,8 +9,8 @@ from kbuild.dsl.launcher.calls import call_struct
 from kbuild.dsl.launcher.cxx_text import c_identifier
 from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapter, TvmFfiAdapter
 from kbuild.dsl.launcher.images import ImageTables, object_files
-from kbuild.dsl.launcher.launch_variants import CompiledOp, LaunchVariants
-from kbuild.dsl.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
+from kbuild.dsl.launcher.launches import LaunchCode, measured_on, rows_of
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.expression import arithmetic_header
 from kbuild.ops.image import UnitImage
 from kbuild.ops.model import OpSpec
@@ -34,7 +34,7 @@ _WIDE_BITS = "unsigned __int128"
 
 def launcher_files(
     kernel: str,
-    ops: Sequence[CompiledOp],
+    ops: Sequence[ResolvedOp],
     tables: Sequence[TunedTable] = (),
     *,
     module: bool,
@@ -62,19 +62,14 @@ def launcher_files(
             does not support it.
         BuildError: a launch has more arguments than there is room for.
     """
-    host, specs = ADAPTERS[framework], [op.spec for op in ops]
-    for op in ops:
-        host.validate(op.spec)
-        if not any(launch.compiled for launch in op.launches):
-            raise ValueError(f"`{op.spec.name}` has no images")
-    launches = _launches(ops, tables, control=control)
-    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # one bit per value
+    host = ADAPTERS[framework]
+    launches = _launches(host, ops, tables, control=control)
+    is_word = all(len(code.resolved.slots) <= _WORD for code in launches)  # one bit per value
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
-    arrays = "".join(table.arrays(images) for _, table in launches)
+    arrays = "".join(code.arrays(images) for code in launches)
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
     device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
-    described = [entry for op in ops for entry in _entries(host, op)]
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
@@ -82,56 +77,56 @@ def launcher_files(
         framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
-        calls=[
-            call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
-            for op in ops
-        ],
-        host_ops=host.text(ops=described, module=module, control=control),
+        host_ops=host.text(ops=[*_entries(host, ops)], module=module, control=control),
         # Tables of images, and the location of their code.
-        tables=images.tables(),
-        bits=images.bits,
+        **_image_values(images, device_code),
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
-        blob=not images.objects,
-        on_cpu=CPU_TARGET in images.archs,
-        digest=sha256(device_code),
         # The launches.
         measured=measured_on(tables),
         arrays=arrays,
-        launches=[table.entry() for _, table in launches],
-        functions=[
-            *(code.function() for code, _ in launches),
-            *(
-                AtenCode(op.spec, at, op.on_demand).function()
-                for op in ops
-                for at in range(len(op.spec.aten))
-            ),
-        ],
+        launches=[code.entry() for code in launches],
+        **_functions(host, ops, launches),
         # Headers, which are the same in every launcher for one driver.
-        **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
-        views=_views(host, specs),
+        **_headers(host, images, [op.spec for op in ops]),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
-    if not images.objects:
-        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
-    return files.merge(object_files(FOLDER, kernel, images.objects))
+    if images.objects:
+        return files.merge(object_files(FOLDER, kernel, images.objects))
+    return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
 
 
-def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, object]]:
-    """Yield the ops to register: the op itself, and the projections that return some results."""
-    returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
-    yield host.op(op.spec, returning)
-    for projection in op.spec.projections:
-        yield host.projection(op.spec, projection, returning)
+def _image_values(images: ImageTables, device_code: bytes) -> dict[str, object]:
+    """Values of the launcher's template that follow from the images."""
+    return {
+        "tables": images.tables(),
+        "bits": images.bits,
+        "blob": not images.objects,
+        "on_cpu": CPU_TARGET in images.archs,
+        "digest": sha256(device_code),
+    }
 
 
-def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
-    """Headers for views and ATen calls, as far as the ops have some."""
-    parts = []
-    if any(op.views for op in ops):
-        parts += [rendering.read("launcher/view_tensor.h"), host.header("view")]
-    if any(op.aten for op in ops):
-        parts.append(host.header("aten"))
-    return "".join(parts)
+def _entries(host: FrameworkAdapter, ops: Sequence[ResolvedOp]) -> Iterator[Mapping[str, object]]:
+    """Yield what is registered: each op, and its projections, which return some results."""
+    for op in ops:
+        returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
+        yield host.op(op.spec, returning)
+        for projection in op.spec.projections:
+            yield host.projection(op.spec, projection, returning)
+
+
+def _functions(
+    host: FrameworkAdapter, ops: Sequence[ResolvedOp], launches: Sequence[LaunchCode]
+) -> dict[str, list[str]]:
+    """C++ code of the ops' calls, and of their launches and ATen calls."""
+    functions = [code.function() for code in launches]
+    calls = []
+    for op in ops:
+        members = demand_members(op.spec, op.on_demand)
+        calls.append(call_struct(op.spec, host, op.on_demand, members))
+        aten = (AtenCode(op.spec, at, op.on_demand) for at in range(len(op.spec.aten)))
+        functions += [code.function() for code in aten]
+    return {"calls": calls, "functions": functions}
 
 
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
@@ -147,8 +142,8 @@ def _driver(targets: Sequence[ImageTarget]) -> str:
     return "hip" if any(target.is_amd for target in targets) else "cuda"
 
 
-def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -> dict[str, str]:
-    """Parts of the launcher's source by name; `fill` only where an op initialises tensors."""
+def _headers(host: FrameworkAdapter, images: ImageTables, ops: Sequence[OpSpec]) -> dict[str, str]:
+    """Headers of the launcher by name; those for fills, views and ATen calls only where needed."""
     driver, objects = _driver(images.archs), images.objects
     names = {name: name for name in _COMMON}
     names |= {name: f"{driver}_{name}" for name in ("driver", "device")}
@@ -156,13 +151,19 @@ def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -
     headers = {name: rendering.read(f"launcher/{file}.h") for name, file in names.items()}
     if not objects:
         headers["run"] = rendering.read("launcher/inflate.h") + headers["run"]
-    fills = (f"{driver}_fill", "fill") if is_filling else ()
+    fills = (f"{driver}_fill", "fill") if any(op.fills for op in ops) else ()
+    views = ""
+    if any(op.views for op in ops):
+        views += rendering.read("launcher/view_tensor.h") + host.header("view")
+    if any(op.aten for op in ops):
+        views += host.header("aten")
     return {
         **headers,
         **{name: host.header(name) for name in ("tensor", "memory")},
         "arithmetic": arithmetic_header().replace(_ONCE, ""),
         "object": _conventions(host, objects) if objects else "",
         "fill": "".join(rendering.read(f"launcher/{name}.h") for name in fills),
+        "views": views,
     }
 
 
@@ -177,28 +178,38 @@ def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
 
 
 def _launches(
-    ops: Sequence[CompiledOp], tables: Sequence[TunedTable], *, control: bool
-) -> list[tuple[LaunchCode, LaunchTable]]:
-    """Return the code and the table of each launch of the kernel.
+    host: FrameworkAdapter,
+    ops: Sequence[ResolvedOp],
+    tables: Sequence[TunedTable],
+    *,
+    control: bool,
+) -> list[LaunchCode]:
+    """Return the code of each launch of the kernel.
 
     Raises:
-        ValueError: a launch has no images.
+        ValueError: a launch has no images, or the framework does not support an op.
         BuildError: the generated code has no room for it.
     """
-    launches: list[tuple[LaunchCode, LaunchTable]] = []
-    for op, index in ((each, at) for each in ops for at in range(len(each.launches))):
-        variants = LaunchVariants(op.spec, op.launches[index])
-        function = f"`{variants.launched.bound.function}`"
-        if not variants.all and not variants.is_conditional:
-            raise ValueError(f"{function} of `{op.spec.name}` has no images")
-        if len(variants.slots) > _MOST_SLOTS:
-            what = f"{len(variants.slots)} arguments; a launch has at most {_MOST_SLOTS}"
-            raise BuildError(f"{function} has {what}", hint=_FEWER)
-        if len(variants.decided) > _MOST_DECIDED:
-            what = f"{len(variants.decided)} constants that each call decides"
-            message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
-            raise BuildError(message, hint=_FEWER)
-        name, rows = f"{op.spec.name}_{index}", rows_of(variants, index, tables)
-        code = LaunchCode(variants, name, len(launches), bool(rows), control, op.on_demand)
-        launches.append((code, LaunchTable(variants, name, rows, control)))
+    launches: list[LaunchCode] = []
+    for op in ops:
+        host.validate(op.spec)
+        if not any(launch.compiled for launch in op.launches):
+            raise ValueError(f"`{op.spec.name}` has no images")
+        for index, launch in enumerate(op.launches):
+            _validate_room(op, launch)
+            name, rows = f"{op.spec.name}_{index}", rows_of(launch, index, tables)
+            launches.append(LaunchCode(launch, name, len(launches), rows, control, op.on_demand))
     return launches
+
+
+def _validate_room(op: ResolvedOp, launch: ResolvedLaunch) -> None:
+    function = f"`{launch.bound.function}`"
+    if not launch.variants and not launch.is_conditional:
+        raise ValueError(f"{function} of `{op.spec.name}` has no images")
+    if len(launch.slots) > _MOST_SLOTS:
+        what = f"{len(launch.slots)} arguments; a launch has at most {_MOST_SLOTS}"
+        raise BuildError(f"{function} has {what}", hint=_FEWER)
+    if len(launch.decided) > _MOST_DECIDED:
+        what = f"{len(launch.decided)} constants that each call decides"
+        message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
+        raise BuildError(message, hint=_FEWER)

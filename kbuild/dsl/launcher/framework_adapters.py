@@ -15,6 +15,7 @@ from typing import Any
 from kbuild.dsl.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
 from kbuild.ops.fake_kernels import needed_by_shapes
 from kbuild.ops.model import OpSpec, Projection
+from kbuild.ops.rules import tvm_ffi_issues
 from kbuild.ops.schema.model import SchemaArgument, Type
 from kbuild.system import rendering
 
@@ -165,22 +166,9 @@ class TvmFfiAdapter(FrameworkAdapter):
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
     def validate(self, op: OpSpec) -> None:
-        """Raise ValueError for devices, optional results, ATen calls, views and fallbacks.
-
-        Without Torch, there is no type for a device and no DSL to fall back on.
-        """
-        for argument in op.schema.arguments:
-            if argument.type.name == "Device":
-                raise ValueError(
-                    f"`{op.name}` takes the device `{argument.name}`, which TVM-FFI cannot pass"
-                )
-        if op.returned:
-            name = op.returned[0][0]
-            raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
-        if op.aten or op.views:
-            raise ValueError(f"`{op.name}` has ATen calls or views, which TVM-FFI cannot run")
-        if op.fallback == "jit":
-            raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
+        """Raise ValueError for an op that TVM-FFI does not support."""
+        for issue in tvm_ffi_issues(op):
+            raise ValueError(f"`{op.name}`: {issue.message}")
 
     def constructor(self, op: OpSpec) -> Iterator[str]:
         """Yield the constructor that reads arguments, and results when the caller passes them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kbuild.dsl.launcher.cxx_text import cxx_array, cxx_string
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.language import LinkInputs
 from kbuild.ops.unit import ImageTarget

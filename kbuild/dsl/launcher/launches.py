@@ -9,11 +9,12 @@ from types import NoneType
 from kbuild.dsl.launcher.aten import need_calls
 from kbuild.dsl.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.dsl.launcher.images import ImageTables, Slot
-from kbuild.dsl.launcher.launch_variants import LaunchVariants, find_candidate
-from kbuild.ops.binding import tensors_asked, tensors_used
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
+from kbuild.ops.bound_launch import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64
-from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, DtypeName, Value, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 _RANGES = {
@@ -30,32 +31,33 @@ _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """Generates the C++ function of one launch."""
+    """Generates the C++ function of one launch, and the constant data that it reads."""
 
-    variants: LaunchVariants
+    resolved: ResolvedLaunch
     name: str
     """Name in C++, such as `add_0`."""
     index: int
     """Index into the kernel's table of launches."""
-    is_tuned: bool
+    rows: Sequence[tuple[int, ...]]
+    """Rows of tuned tables, see `rows_of`."""
     control: bool
     on_demand: frozenset[str]
-    """See `CompiledOp.on_demand`."""
+    """See `ResolvedOp.on_demand`."""
 
     @property
     def _what(self) -> str:
-        return f"`{self.variants.op.name}`"
+        return f"`{self.resolved.op.name}`"
 
     @property
     def _is_split(self) -> bool:
         """True if a candidate is for certain archs: machine code then precedes all PTX."""
-        every = self.variants.launched.launch.candidates
-        return any(every[at].archs for at in self.variants.candidates)
+        every = self.resolved.launch.candidates
+        return any(every[at].archs for at in self.resolved.candidates)
 
     def function(self) -> str:
         """C++ function `void launch_NAME(Call_OP& call)`."""
-        op = self.variants.op
-        function = self.variants.launched.bound.function
+        op = self.resolved.op
+        function = self.resolved.bound.function
         lines = [
             f"// {op.name}: {function}",
             *self._numbers(),
@@ -70,16 +72,16 @@ class LaunchCode:
         names = self._numeric()
         if not names:
             return
-        every = self.variants.launched.launch.candidates
+        every = self.resolved.launch.candidates
         yield f"const Int numbers_{self.name}[][{len(names)}] = {{"
-        for at in self.variants.candidates:
+        for at in self.resolved.candidates:
             values = numbers_of(every[at].constants)
             yield f"    {{{', '.join(str(values.get(name, 0)) for name in names)}}},"
         yield "};"
 
     def _numeric(self) -> list[str]:
-        every = self.variants.launched.launch.candidates
-        tables = [dict(every[at].constants) for at in self.variants.candidates]
+        every = self.resolved.launch.candidates
+        tables = [dict(every[at].constants) for at in self.resolved.candidates]
         first = tables[0] if tables else {}
         kinds = (bool, int, NoneType)
         numbers = [n for n in first if all(isinstance(t.get(n), kinds) for t in tables)]
@@ -87,12 +89,12 @@ class LaunchCode:
 
     def _names(self) -> CxxNames:
         constants = {name: f"numbers[{at}]" for at, name in enumerate(self._numeric())}
-        for constant in self.variants.launched.launch.constants:
+        for constant in self.resolved.launch.constants:
             if isinstance(constant.value, (bool, int)):
                 constants[constant.name] = f"INT64_C({int(constant.value)})"
-        for at, constant in enumerate(self.variants.decided):
+        for at, constant in enumerate(self.resolved.decided):
             constants[constant.name] = f"fate.constants[{at}]"
-        return CxxNames(self.variants.op, "call.", constants)
+        return CxxNames(self.resolved.op, "call.", constants)
 
     def _evaluated(self, expression: Expression, target: str, label: str = "") -> Iterator[str]:
         if expression.constant is None:
@@ -100,14 +102,14 @@ class LaunchCode:
         yield f"{target} = {self._names().cxx(expression)};"
 
     def _body(self) -> Iterator[str]:
-        count = len(self.variants.candidates)
+        count = len(self.resolved.candidates)
         yield f"const Launch& launch = launches[{self.index}];"
         yield "const Device& device = *call.device;"
         yield 'Arithmetic checked{""};'
         yield "Fate fate;"
         yield "(void)checked;"
-        op, launched = self.variants.op, self.variants.launched
-        when = launched.launch.when
+        op, launch = self.resolved.op, self.resolved.launch
+        when = launch.when
         asked = tensors_asked([when] if when is not None else [])
         yield from need_calls(op, asked, self.on_demand)
         if when is not None:
@@ -115,7 +117,7 @@ class LaunchCode:
             yield from self._evaluated(when, "wanted", "when: ")
             yield "if (wanted == 0) return;"
         if count:
-            used = tensors_used(launched.launch, launched.bound) - asked
+            used = tensors_used(launch, self.resolved.bound) - asked
             yield from need_calls(op, used, self.on_demand)
             yield from self._search(count)
         yield "nothing_fits(launch, device, fate);"
@@ -125,7 +127,7 @@ class LaunchCode:
         yield from self._tuned()
         if self.control:
             yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
-        start = "-1" if self.is_tuned else "0"
+        start = "-1" if self.rows else "0"
         if self._is_split:
             yield "// First what has machine code for the device, then PTX."
             yield "for (int pass = 0; pass < 2; ++pass)"
@@ -134,16 +136,16 @@ class LaunchCode:
         yield "}"
 
     def _tuned(self) -> Iterator[str]:
-        if not self.is_tuned:
+        if not self.rows:
             return
-        key = self.variants.op.key
+        key = self.resolved.op.key
         yield f"Int key[{max(1, len(key))}] = {{}};"
         for at, expression in enumerate(key):
             yield from self._evaluated(expression, f"key[{at}]", "key: ")
         yield "const int best_known = tuned(launch, device, call.set, key);"
 
     def _candidate(self) -> Iterator[str]:
-        if self.is_tuned:
+        if self.rows:
             yield "const int candidate = step < 0 ? best_known : step;"
             yield "if (candidate < 0 || (step >= 0 && candidate == best_known)) continue;"
         else:
@@ -155,7 +157,7 @@ class LaunchCode:
             yield "(void)numbers;"
         yield from self._conditions()
         yield "fate.is_allowed = true;"
-        for at, constant in enumerate(self.variants.decided):
+        for at, constant in enumerate(self.resolved.decided):
             if constant.expression is not None:
                 target = f"fate.constants[{at}]"
                 yield from self._evaluated(constant.expression, target, f"{constant.name}: ")
@@ -176,15 +178,15 @@ class LaunchCode:
         if self._is_split:
             yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
         yield "Int grid[3] = {1, 1, 1};"
-        for at, expression in enumerate(self.variants.launched.launch.grid):
+        for at, expression in enumerate(self.resolved.launch.grid):
             yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
         yield from self._described()
         yield "start(launch, *image, device, grid, values, described);"
         yield "return;"
 
     def _conditions(self) -> Iterator[str]:
-        every = self.variants.launched.launch.candidates
-        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
+        every = self.resolved.launch.candidates
+        conditions = {at: every[index].when for at, index in enumerate(self.resolved.candidates)}
         if not any(when is not None for when in conditions.values()):
             return
         yield "Int fits = 1;"
@@ -200,13 +202,13 @@ class LaunchCode:
         yield "if (fits == 0) continue;"
 
     def _values(self) -> Iterator[str]:
-        slots = self.variants.slots
-        bound = self.variants.launched.bound
+        slots = self.resolved.slots
+        bound = self.resolved.bound
         yield f"Value values[{max(1, len(slots))}];"
         yield "Bits divisible = 0, ones = 0;"
         for at, slot in enumerate(slots):
             yield from self._value(at, slot, bound.source(slot.argument))
-        images = [unit_image.image for unit_image in self.variants.launched.compiled]
+        images = [unit_image.image for unit_image in self.resolved.compiled]
         for at, slot in enumerate(slots):
             if not slot.is_judged:
                 continue
@@ -217,11 +219,11 @@ class LaunchCode:
 
     def _described(self) -> Iterator[str]:
         """Statements that list the tensors of descriptors, in the order of the values."""
-        if not any(unit_image.image.tensor_maps for unit_image in self.variants.launched.compiled):
+        if not any(unit_image.image.tensor_maps for unit_image in self.resolved.compiled):
             yield "const Tensor* const* described = nullptr;"
             return
-        bound = self.variants.launched.bound
-        sources = [bound.source(slot.argument) for slot in self.variants.slots]
+        bound = self.resolved.bound
+        sources = [bound.source(slot.argument) for slot in self.resolved.slots]
         tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
         yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
 
@@ -244,7 +246,7 @@ class LaunchCode:
 
     def _range(self, target: str, slot: Slot) -> Iterator[str]:
         """Statements that check that a value fits the narrowest type in which an image takes it."""
-        images = [unit_image.image for unit_image in self.variants.launched.compiled]
+        images = [unit_image.image for unit_image in self.resolved.compiled]
         types = {p.type for i in images for p in i.parameters if p.name == slot.argument}
         narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
         if narrow:
@@ -254,6 +256,79 @@ class LaunchCode:
                 f"if (KBUILD_UNLIKELY({target}.i < {low} || {target}.i > {high})) "
                 f"too_large(launch, {name}, {target}.i, {kind});"
             )
+
+    def arrays(self, images: ImageTables) -> str:
+        """C++ arrays that the launch's entry points to; adds the images to `images`."""
+        indices: list[int] = []
+        spans = []
+        slots, bound = self.resolved.slots, self.resolved.bound
+        for variant in self.resolved.variants:
+            image_indices = [
+                images.add(unit_image, slots, bound, self.resolved.tier(unit_image))
+                for unit_image in variant.compiled
+            ]
+            spans.append(f"{{{len(indices)}, {len(image_indices)}}}")
+            indices += image_indices
+        variants = self.resolved.variants
+        constants = [", ".join(map(str, v.constants)) for v in variants if v.constants]
+        name, candidates = self.name, map(str, self.resolved.candidates)
+        names = (cxx_string(constant.name) for constant in self.resolved.decided)
+        parts = [
+            cxx_array("int16_t", f"{name}_indices", candidates, per_line=16),
+            cxx_array("uint32_t", f"{name}_spans", map(str, self.resolved.spans()), per_line=16),
+            cxx_array("Variant", f"{name}_variants", spans, per_line=8),
+            cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
+            cxx_array("Int", f"{name}_constants", constants),
+            cxx_array("char* const", f"{name}_constant_names", names),
+            *self._constant_texts(),
+            f"Quick {name}_quick[{max(1, len(variants))}];\n",
+        ]
+        if self.rows:
+            parts += [row_arrays(name, self.rows), f"Remembered {name}_remembered[kRemembered];\n"]
+        if self.control:
+            parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
+        return "".join(parts)
+
+    def _constant_texts(self) -> Iterator[str]:
+        """C++ arrays with the texts of constants' values, for messages about calls."""
+        rows = []
+        for at, constant in enumerate(self.resolved.decided):
+            rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
+            if constant.values:
+                texts = (cxx_string(_constant_text(value)) for value in constant.values)
+                yield cxx_array("char* const", rows[-1], texts)
+        yield cxx_array("char* const* const", f"{self.name}_words", rows)
+
+    def entry(self) -> str:
+        """The launch's item of the C++ array `launches`."""
+        name, resolved = self.name, self.resolved
+        conditions = [f"`{c.when}`" for c in resolved.launch.candidates if c.when is not None]
+        kinds = ("rows", "keys", "remembered")
+        rows, keys, remembered = (f"{name}_{k}" if self.rows else "nullptr" for k in kinds)
+        fields = (
+            cxx_string(resolved.op.name),
+            cxx_string(resolved.bound.function),
+            str(len(resolved.candidates)),
+            f"{name}_indices",
+            str(len(resolved.launch.candidates)),
+            f"{name}_spans",
+            f"{name}_variants",
+            str(len(resolved.variants)),
+            f"{name}_images",
+            f"{name}_quick",
+            f"{name}_constants",
+            str(len(resolved.decided)),
+            f"{name}_constant_names",
+            f"{name}_words",
+            cxx_string(", ".join(conditions)),
+            rows,
+            str(len(self.rows)),
+            keys,
+            str(len(resolved.op.key)),
+            remembered,
+            f"&{name}_forced" if self.control else "nullptr",
+        )
+        return "{" + ", ".join(fields) + "}"
 
 
 def _float(target: str, form: str, value: str) -> Iterator[str]:
@@ -273,17 +348,17 @@ def measured_on(tables: Sequence[TunedTable]) -> str:
 
 
 def rows_of(
-    variants: LaunchVariants, launch: int, tables: Sequence[TunedTable]
+    resolved: ResolvedLaunch, index: int, tables: Sequence[TunedTable]
 ) -> list[tuple[int, ...]]:
     """Rows of (table, dtypes, candidate, *key); candidate is -1 without images."""
-    op = variants.op
+    op = resolved.op
     rows = []
-    for index, table in enumerate(tables):
-        for row in table.of(op.kernel, op.name, launch):
-            at = find_candidate(variants.launched.launch.candidates, row.constants, row.options)
-            place = variants.candidates.index(at) if at in variants.candidates else -1
+    for table_index, table in enumerate(tables):
+        for row in table.of(op.kernel, op.name, index):
+            at = row.among(resolved.launch.candidates)
+            place = resolved.candidates.index(at) if at in resolved.candidates else -1
             if len(row.key) == len(op.key):
-                rows += [(index, dtypes, place, *row.key) for dtypes in _dtype_sets(variants, row)]
+                rows += [(table_index, dtypes, place, *row.key) for dtypes in _dtype_sets(op, row)]
     return rows
 
 
@@ -294,95 +369,12 @@ def row_arrays(name: str, rows: Sequence[tuple[int, ...]]) -> str:
     return cxx_array("Row", f"{name}_rows", heads) + cxx_array("Int", f"{name}_keys", keys)
 
 
-def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
+def _dtype_sets(op: OpSpec, row: TunedRow) -> Iterator[int]:
     """Yield the indices of the sets of dtypes that a row is for."""
     wanted = dict(row.dtypes)
-    for index, dtypes in enumerate(variants.op.dtype_sets()):
+    for index, dtypes in enumerate(op.dtype_sets()):
         if all(dtypes.get(tensor) == dtype for tensor, dtype in wanted.items()):
             yield index
-
-
-@dataclass(frozen=True)
-class LaunchTable:
-    """Generates the constant data of one launch."""
-
-    variants: LaunchVariants
-    name: str
-    rows: Sequence[tuple[int, ...]]
-    control: bool
-
-    def arrays(self, images: ImageTables) -> str:
-        """C++ arrays that the launch's entry points to; adds the images to `images`."""
-        indices: list[int] = []
-        spans = []
-        slots, bound = self.variants.slots, self.variants.launched.bound
-        for variant in self.variants.all:
-            image_indices = [
-                images.add(unit_image, slots, bound, self.variants.tier(unit_image))
-                for unit_image in variant.compiled
-            ]
-            spans.append(f"{{{len(indices)}, {len(image_indices)}}}")
-            indices += image_indices
-        constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
-        name, candidates = self.name, map(str, self.variants.candidates)
-        names = (cxx_string(constant.name) for constant in self.variants.decided)
-        parts = [
-            cxx_array("int16_t", f"{name}_indices", candidates, per_line=16),
-            cxx_array("uint32_t", f"{name}_spans", map(str, self.variants.spans()), per_line=16),
-            cxx_array("Variant", f"{name}_variants", spans, per_line=8),
-            cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
-            cxx_array("Int", f"{name}_constants", constants),
-            cxx_array("char* const", f"{name}_constant_names", names),
-            *self._constant_texts(),
-            f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
-        ]
-        if self.rows:
-            parts += [row_arrays(name, self.rows), f"Remembered {name}_remembered[kRemembered];\n"]
-        if self.control:
-            parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
-        return "".join(parts)
-
-    def _constant_texts(self) -> Iterator[str]:
-        """C++ arrays with the texts of constants' values, for messages about calls."""
-        rows = []
-        for at, constant in enumerate(self.variants.decided):
-            rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
-            if constant.values:
-                texts = (cxx_string(_constant_text(value)) for value in constant.values)
-                yield cxx_array("char* const", rows[-1], texts)
-        yield cxx_array("char* const* const", f"{self.name}_words", rows)
-
-    def entry(self) -> str:
-        """The launch's item of the C++ array `launches`."""
-        name, variants = self.name, self.variants
-        launch = variants.launched.launch
-        conditions = [f"`{c.when}`" for c in launch.candidates if c.when is not None]
-        kinds = ("rows", "keys", "remembered")
-        rows, keys, remembered = (f"{name}_{k}" if self.rows else "nullptr" for k in kinds)
-        fields = (
-            cxx_string(variants.op.name),
-            cxx_string(variants.launched.bound.function),
-            str(len(variants.candidates)),
-            f"{name}_indices",
-            str(len(launch.candidates)),
-            f"{name}_spans",
-            f"{name}_variants",
-            str(len(variants.all)),
-            f"{name}_images",
-            f"{name}_quick",
-            f"{name}_constants",
-            str(len(variants.decided)),
-            f"{name}_constant_names",
-            f"{name}_words",
-            cxx_string(", ".join(conditions)),
-            rows,
-            str(len(self.rows)),
-            keys,
-            str(len(variants.op.key)),
-            remembered,
-            f"&{name}_forced" if self.control else "nullptr",
-        )
-        return "{" + ", ".join(fields) + "}"
 
 
 def _constant_text(value: Value) -> str:

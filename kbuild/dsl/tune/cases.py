@@ -15,10 +15,10 @@ from typing import Any
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import EvaluationError, Expression
 from kbuild.ops.expression.nodes import Match
-from kbuild.ops.model import CaseValue, IssueCollector, OpSpec, TuneProposal, TuningCase
+from kbuild.ops.model import CaseValue, OpSpec, TuneProposal, TuningCase
 from kbuild.ops.schema.model import SchemaArgument, SymbolicDefault
 from kbuild.ops.tuning import ELLIPSIS, read_cases
-from kbuild.project.config.issue import dotted, one_of
+from kbuild.project.config.issue import IssueCollector, dotted, one_of
 from kbuild.system.errors import ConfigError, DamagedFileError, Problem, UsageError
 from kbuild.system.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 

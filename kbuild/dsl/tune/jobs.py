@@ -16,9 +16,10 @@ from kbuild.dsl.tune.cases import (
     benchmark_cases,
     one_for_each_key,
 )
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.ops.manifest import CHOOSE_OP, ManifestKernel, OpManifest
-from kbuild.ops.model import Candidate, OpSpec, TuningCase
+from kbuild.ops.model import OpSpec, TuningCase
+from kbuild.ops.steps import Candidate
 from kbuild.ops.unit import targets_of_arch
 
 _ALTERNATIVES = 2

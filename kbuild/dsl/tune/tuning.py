@@ -12,7 +12,7 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.dsl.tune.cases import BenchmarkCase
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import (
     OpBenchmark,
     RaceJob,

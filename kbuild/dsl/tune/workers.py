@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbuild.dsl.tune.devices import AvailableDevices, Device
+from kbuild.dsl.tune.host import AvailableDevices, Device
 from kbuild.dsl.tune.jobs import RaceJob
 from kbuild.dsl.tune.results import Journal
 from kbuild.system.errors import ToolchainError

@@ -16,20 +16,27 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kbuild.dsl.worker import compiler_output, torch_stub, triton_driver
+from kbuild.dsl.worker import compiler_output, torch_stub, triton_internals
 from kbuild.dsl.worker.compiler_output import memory_access
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCache, SourceModules
-from kbuild.dsl.worker.triton_errors import diagnostics, explain_error, size_of_stderr
 from kbuild.dsl.worker.triton_functions import (
     OPTIONS,
     KnownArguments,
     TritonKernel,
     UnknownArgumentError,
     UnknownTensor,
+    diagnostics,
+    explain_error,
     find_kernels,
+    size_of_stderr,
 )
-from kbuild.dsl.worker.triton_gluon import descriptor_type, gluon_source, is_gluon, only_calls_of
+from kbuild.dsl.worker.triton_internals import (
+    descriptor_type,
+    gluon_source,
+    is_gluon,
+    only_calls_of,
+)
 
 _DIVISIBILITY = [["tt.divisibility", 16]]
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -264,7 +271,7 @@ class TritonCompiler:
     def __init__(self) -> None:
         os.environ[_CACHE] = str(Path.home() / "cache")
         torch_stub.install_stubs()
-        triton_driver.install()
+        triton_internals.install()
         self._sources = SourceCache()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

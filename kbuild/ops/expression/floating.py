@@ -1,7 +1,7 @@
 """Expressions with fractions, for floats of kernels: `1.0 / N`, `scale * 0.5`, `D ** -0.5`.
 
 Parts without a float are integer expressions; everything else is computed in 64-bit floats,
-with the values and the errors of Python.
+with the values of Python; C++ refuses what raises an error there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kbuild.ops.expression.expression import Expression, parse, parse_condition
-from kbuild.ops.expression.nodes import EvaluationError, ExpressionError, Node, known_given
+from kbuild.ops.expression.nodes import ExpressionError, Node, known_given
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -27,7 +27,6 @@ _FUNCTIONS = {"sqrt": (1, 1), "min": (2, 99), "max": (2, 99)}
 """Function -> minimum and maximum of arguments."""
 _MAX_DEPTH = 30
 _MAX_LENGTH = 2000
-NO_REAL_VALUE = "a power or root without a real value"
 
 
 @dataclass(frozen=True)
@@ -93,19 +92,6 @@ class FloatExpression:
         """Arguments that may be None where it uses them; see `Expression.unguarded`."""
         roots = {name: expression.root for name, expression in let.items()}
         return tuple(_unguarded(self.root, frozenset(optional), roots))
-
-    def evaluate(self, values: Mapping[str, int], floats: Mapping[str, float]) -> float:
-        """Return its value.
-
-        Args:
-            values: a number for each name of `integers()`.
-            floats: a number for each of `floats()`.
-
-        Raises:
-            EvaluationError: a division by zero, a root or power without a real value, or a value
-                beyond 64 bits.
-        """
-        return _evaluate(self.root, values, floats)
 
     def to_cxx(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
         """Return a C++ expression of type `double`; see `Expression.to_cxx`."""
@@ -239,43 +225,6 @@ def _unguarded(node: FloatNode, optional: frozenset[str], let: Mapping[str, Node
             yield from _unguarded(node.then, optional - given, let)
             given = known_given(node.condition.root, False, let)
             yield from _unguarded(node.otherwise, optional - given, let)
-
-
-def _evaluate(  # noqa: C901, PLR0911, PLR0912
-    node: FloatNode, values: Mapping[str, int], floats: Mapping[str, float]
-) -> float:
-    match node:
-        case Expression():
-            return float(node.evaluate(values))
-        case FloatNumber():
-            return node.value
-        case FloatName():
-            return floats[node.key]
-        case FloatConditional():
-            chosen = node.then if node.condition.evaluate(values) else node.otherwise
-            return _evaluate(chosen, values, floats)
-    operands = [_evaluate(part, values, floats) for part in node.arguments]
-    try:
-        match node.function, operands:
-            case "negative", [value]:
-                return -value
-            case "+", [left, right]:
-                return left + right
-            case "-", [left, right]:
-                return left - right
-            case "*", [left, right]:
-                return left * right
-            case "/", [left, right]:
-                return left / right
-            case "**", [left, right]:
-                return math.pow(left, right)
-            case "sqrt", [value]:
-                return math.sqrt(value)
-        return min(operands) if node.function == "min" else max(operands)
-    except ZeroDivisionError:
-        raise EvaluationError("division by zero") from None
-    except (ValueError, OverflowError):
-        raise EvaluationError(NO_REAL_VALUE) from None
 
 
 def _to_cxx(  # noqa: PLR0911

@@ -1,8 +1,4 @@
-"""Writes the Python that joins the ops of captured functions.
-
-`_captured_ops.py` registers gradients and ops that call others, and `_captured.py` has the
-functions for users.
-"""
+"""Writes `_captured_ops.py`, which registers gradients and ops that call others."""
 
 from __future__ import annotations
 
@@ -11,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kbuild.plugins.capture.questions import BACKWARD_PREFIX, schema_of
-from kbuild.plugins.capture.show import gradient_text
 
-FUNCTIONS_MODULE = "_captured.py"
 OPS_MODULE = "_captured_ops.py"
 _OPS_HEAD = '''\
 """Gradients of the captured functions, and ops that call others. Written by kbuild."""
@@ -88,101 +82,6 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
     return "\n\n\n".join(parts)
 
 
-def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
-    """The module with the captured functions, for users of the package.
-
-    Args:
-        wrappers: see `wrapper_source`.
-    """
-    wrappers = [*map(_with_own_names, wrappers)]
-    notes = "".join(f"- `{wrapper['schema']}`: {gradient_text(wrapper)}\n" for wrapper in wrappers)
-    parts, classes = [_FUNCTIONS_HEAD.format(notes=notes)], dict[tuple[str, ...], str]()
-    for wrapper in wrappers:
-        own = {}
-        for kind, fields in wrapper.get("classes", {}).items():
-            if (key := (kind, *fields)) not in classes:
-                known = sum(other[0] == kind for other in classes)
-                classes[key] = f"{kind}_{known}" if known else kind
-                parts.append(f"{classes[key]} = _namedtuple({kind!r}, {list(fields)!r})")
-            own[kind] = classes[key]
-        name, returned = wrapper["name"], returned_results(wrapper)
-        asks = wrapper["forward"].get("asked") or {}
-        is_fast = returned is not None and bool(wrapper["backward"]) and not asks
-        structure = _structure(wrapper, own)
-        if not is_fast and not structure and not wrapper.get("renamed"):
-            parts.append(f"{name} = _ops.{name}")
-            continue
-        arguments = ", ".join(n for n in wrapper["forward"]["arguments"] if n not in asks)
-        calls = [("", f"_ops.{name}.default({arguments})")]
-        if is_fast and returned is not None:
-            recorded = f"_has_transforms() or ({_is_recorded(wrapper, '_torch')})"
-            calls = [
-                (f"if {recorded}:", calls[0][1]),
-                ("else:", f"_ops.{_inference_name(wrapper, returned)}.default({arguments})"),
-            ]
-        lines = [f"def {name}({_parameters(wrapper)}):"]
-        for condition, call in calls:
-            lines += [f"    {condition}"] if condition else []
-            indent = "        " if condition else "    "
-            values = _value_names(wrapper)
-            lines.append(indent + (_assigned(values, call) if structure else f"return {call}"))
-        lines += [f"    return {structure}"] if structure else []
-        parts.append("\n".join(lines))
-    return "\n\n\n".join(parts) + "\n"
-
-
-def _with_own_names(wrapper: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A function with the parameters that the author gave it."""
-    renamed = wrapper.get("renamed", {})
-    if not renamed:
-        return wrapper
-    pattern = re.compile(rf"\b({'|'.join(map(re.escape, renamed))})(?=[,)=])")
-    return {
-        **wrapper,
-        "schema": pattern.sub(lambda name: renamed[name[1]], wrapper["schema"]),
-        "parameters": [[renamed.get(n, n), default] for n, default in wrapper["parameters"]],
-        "tensors": [renamed.get(name, name) for name in wrapper["tensors"]],
-        "forward": {
-            **wrapper["forward"],
-            "arguments": [renamed.get(name, name) for name in wrapper["forward"]["arguments"]],
-        },
-    }
-
-
-def _value_names(wrapper: Mapping[str, Any]) -> list[str]:
-    """Names of the values that the op of the function's name returns."""
-    places = enumerate(_own_outputs(wrapper))
-    return [f"_{at}" for at, (kind, *_) in places if kind != "none"]
-
-
-def _structure(wrapper: Mapping[str, Any], classes: Mapping[str, str]) -> str:
-    """The function's return expression; empty if the op returns exactly that already."""
-    kinds = [kind for kind, *_ in _own_outputs(wrapper)]
-    plain = ["{0}"] if len(kinds) == 1 else []
-    plain += [f"({', '.join(f'{{{at}}}' for at in range(len(kinds)))})"] * (len(kinds) > 1)
-    template = wrapper.get("structure", "")
-    if not template or (template in plain and ("none" not in kinds or len(kinds) == 1)):
-        return ""
-    values = ["None" if kind == "none" else f"_{at}" for at, kind in enumerate(kinds)]
-    return str(template.format(*values, **classes))
-
-
-_FUNCTIONS_HEAD = '''\
-"""The captured functions. Written by kbuild.
-
-Each calls the op of its name. Where Torch records no gradients, it calls one that knows of none.
-
-{notes}"""
-
-from collections import namedtuple as _namedtuple
-
-import torch as _torch
-
-from ._ops import ops as _ops
-
-_has_transforms = _torch._C._are_functorch_transforms_active'''
-
-
 def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Results of the forward op that the op of the function's name returns.
 
@@ -191,7 +90,7 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     """
     wrapper = _inner(wrapper)
     forward = wrapper["forward"]
-    own = [place for place in _own_outputs(wrapper) if place[0] != "none"]
+    own = [place for place in own_outputs(wrapper) if place[0] != "none"]
     names = tuple(place[1] for place in own)
     is_plain = all(place[0] == "result" for place in own) and len({*names}) == len(names)
     is_plain = is_plain and not wrapper.get("copied")
@@ -202,7 +101,7 @@ def projections(wrapper: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The `projections` of the forward op: ops that return fewer results."""
     wrapper = _inner(wrapper)
     if (returned := returned_results(wrapper)) is not None:
-        names = {wrapper["name"], _inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
+        names = {wrapper["name"], inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
         for name in sorted(names):
             schema = name + wrapper["schema"].removeprefix(wrapper["name"])
             yield {"schema": schema, "results": list(returned)}
@@ -230,7 +129,7 @@ def _asking(wrapper: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     name, asked = wrapper["name"], wrapper["forward"]["asked"]
     values = [asked.get(argument, argument) for argument in wrapper["forward"]["arguments"]]
     lines = [
-        f"def _ask_{name}({_parameters(wrapper)}):",
+        f"def _ask_{name}({parameter_list(wrapper)}):",
         f"    return ops.{own['name']}.default(",
         *(f"        {value}," for value in values),
         "    )",
@@ -241,14 +140,14 @@ def _asking(wrapper: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+def inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
     """The op without gradients that returns what the function returns."""
     forward = wrapper["forward"]
     is_same = list(returned) == list(forward["results"])
     return str(forward["name"]) if is_same else f"_{wrapper['name']}_inference"
 
 
-def _own_outputs(wrapper: Mapping[str, Any]) -> Sequence[Sequence[str]]:
+def own_outputs(wrapper: Mapping[str, Any]) -> Sequence[Sequence[str]]:
     """The function's own results; the forward op returns the saved tensors after them."""
     outputs: Sequence[Sequence[str]] = wrapper["forward"]["outputs"][: len(wrapper["outputs"])]
     return outputs
@@ -271,7 +170,7 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
         f"class _Function_{wrapper['name']}(torch.autograd.Function):",
         "    @staticmethod",
         f"    def forward({', '.join(('ctx', *forward['arguments']))}):",
-        f"        {_assigned(forward['results'], _call(forward, forward['arguments']))}",
+        f"        {assigned(forward['results'], _call(forward, forward['arguments']))}",
         f"        ctx.save_for_backward({', '.join(tensors)})",
     ]
     lines += [f"        ctx.scalars = ({', '.join(scalars.values())},)"] if scalars else []
@@ -287,7 +186,7 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
     lines += [f"        ({', '.join(scalars)},) = ctx.scalars"] if scalars else []
     call = _call(backward, _backward_values(wrapper))
     lines += [
-        f"        {_assigned(backward['results'], call)}",
+        f"        {assigned(backward['results'], call)}",
         f"        return ({', '.join(_input_gradients(wrapper))},)",
     ]
     return "\n".join(lines)
@@ -339,12 +238,12 @@ def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
         "",
         "",
         f'@_recorded("{op}")',
-        f"def _record_{name}({_parameters(wrapper)}):",
-        f"    if {_is_recorded(wrapper, 'torch')}:",
+        f"def _record_{name}({parameter_list(wrapper)}):",
+        f"    if {is_recorded(wrapper, 'torch')}:",
         f"        return _apply_{name}({arguments})",
     ]
     if returned is not None:
-        lines.append(f"    return ops.{_inference_name(wrapper, returned)}.default({arguments})")
+        lines.append(f"    return ops.{inference_name(wrapper, returned)}.default({arguments})")
     else:
         lines += [
             "    with torch._C._AutoDispatchBelowAutograd():",
@@ -362,8 +261,8 @@ def _refusal(wrapper: Mapping[str, Any]) -> str:
     )
     lines = [
         f'@_recorded("{forward["name"]}")',
-        f"def _refuse_{name}({_parameters(wrapper)}):",
-        f"    if {_is_recorded({**wrapper, 'tensors': refused}, 'torch')}:",
+        f"def _refuse_{name}({parameter_list(wrapper)}):",
+        f"    if {is_recorded({**wrapper, 'tensors': refused}, 'torch')}:",
         f"        raise RuntimeError({message!r})",
         "    with torch._C._AutoDispatchBelowAutograd():",
         f"        return {_call(forward, forward['arguments'])}",
@@ -371,7 +270,7 @@ def _refusal(wrapper: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
+def is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
     """Python expression that is true if Torch records gradients of these arguments."""
     optional = re.findall(r"Tensor(?:\(\w!?\))?\? (\w+)", wrapper["schema"])
     tensors = (
@@ -387,15 +286,15 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
     """The op that users call, where Python picks what it returns."""
     forward, name = wrapper["forward"], wrapper["name"]
     copied = wrapper.get("copied", {})
-    places = [place for place in _own_outputs(wrapper) if place[0] != "none"]
+    places = [place for place in own_outputs(wrapper) if place[0] != "none"]
     either = [
         (result, other, *(condition or [f"{result} is not None"]))
         for kind, result, other, *condition in (place for place in places if place[0] == "either")
     ]
     returned = [copied.get(value, value) for _, value, *_ in places]
     lines = [
-        f"def _call_{name}({_parameters(wrapper)}):",
-        f"    {_assigned(forward['results'], _call(forward, forward['arguments']))}",
+        f"def _call_{name}({parameter_list(wrapper)}):",
+        f"    {assigned(forward['results'], _call(forward, forward['arguments']))}",
         *(f"    {argument}.copy_({result})" for result, argument in copied.items()),
         *(
             f"    {result} = {result} if {condition} else {other}"
@@ -409,7 +308,8 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _parameters(wrapper: Mapping[str, Any]) -> str:
+def parameter_list(wrapper: Mapping[str, Any]) -> str:
+    """The parameters of a captured function, with their defaults."""
     return ", ".join(
         f"{name}={default}" if default else name for name, default in wrapper["parameters"]
     )
@@ -423,5 +323,6 @@ def _call(op: Mapping[str, Any], arguments: Iterable[str]) -> str:
     return f"ops.{op['name']}.default({', '.join(arguments)})"
 
 
-def _assigned(names: Sequence[str], call: str) -> str:
+def assigned(names: Sequence[str], call: str) -> str:
+    """The statement that assigns the results of a call."""
     return f"{', '.join(names)} = {call}" if names else call

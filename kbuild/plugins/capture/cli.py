@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.plan.project import open_project
 
     if args.package:
-        from kbuild.plugins.capture.cli_package import package_captured
+        from kbuild.plugins.capture.launch_package import package_captured
 
         return package_captured(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
@@ -353,8 +354,8 @@ def _record(
     project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
     from kbuild.ops.language import LANGUAGES
+    from kbuild.plugins.capture.launch_package import recorded_launches
     from kbuild.plugins.capture.launches import CapturedLaunches, captured_file
-    from kbuild.plugins.capture.recording import recorded_launches
     from kbuild.system.files import replace_atomically
 
     if not args.rest:
@@ -375,7 +376,7 @@ def _record(
     for name, section in sections.items():
         texts = _texts(project, section)
         functions = [
-            function.with_digest(texts.of(function.source, function.name))
+            replace(function, digest=texts.of(function.source, function.name))
             for function in recorded
             if function.source in section.sources
         ]

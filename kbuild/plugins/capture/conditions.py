@@ -216,3 +216,22 @@ def _next_question(paths: Sequence[Mapping[str, bool]]) -> str:
     first = next(iter(next(answers for answers in paths if answers)))
     most = max(counts.values())
     return first if counts[first] == most else next(q for q in counts if counts[q] == most)
+
+
+def choice_conditions(
+    kind: str, name: str, value: Any, others: Sequence[Any]
+) -> list[tuple[str, bool]]:
+    """Conditions with their truth, for the value of an option or a dtype in a configuration."""
+    if kind == "has":
+        return [(f"has({name})", bool(value))]
+    if isinstance(value, bool):
+        return [(name, value)]
+    subject = f"dtype({name})" if kind == "dtype" else name
+    answers = []
+    for other in others[:-1]:  # the last is what is left
+        if other is None:
+            continue
+        answers.append((f"{subject} == {other!r}", other == value))
+        if other == value:
+            break
+    return answers

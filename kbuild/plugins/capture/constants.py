@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree
-from kbuild.plugins.capture.expression_values import CAPABILITIES, evaluated, function_of, names_of
 from kbuild.plugins.capture.programs import CaptureError, Program, Step
-from kbuild.plugins.capture.values import is_literal, is_number, literal
+from kbuild.plugins.capture.values import (
+    CAPABILITIES,
+    evaluated,
+    function_of,
+    is_literal,
+    is_number,
+    literal,
+    names_of,
+)
 
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""

@@ -1,29 +1,126 @@
-"""The table that declares a captured function, and the file that describes it."""
+"""The `[[kernel.<name>.capture]]` tables of `build.toml`, and the files that describe functions."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from kbuild.ops.dtypes import DTYPES
-from kbuild.ops.model import IssueCollector
-from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
-from kbuild.plugins.capture.tables import (
-    LARGEST_SIZE,
-    CaptureSection,
-    ChoicesTable,
-    FixedTable,
-    TensorTable,
+from pydantic import (
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
 )
+from typing_extensions import Self
+
+from kbuild.ops.arguments import RESERVED
+from kbuild.ops.dtypes import DTYPES
+from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
+from kbuild.plugins.capture.values import BATCH, ROWS
+from kbuild.project.config.file_model import TuneSection
+from kbuild.project.config.issue import IssueCollector
 from kbuild.project.config.model import Section
 from kbuild.project.config.model_errors import table_issues
 from kbuild.system.errors import ConfigError, Problem
+
+LARGEST_SIZE = 2**31 - 1
+
+
+class SizeRange(Section):
+    """The values of a dimension for which a function is captured."""
+
+    min: StrictInt = 0
+    """The smallest value."""
+    max: StrictInt = LARGEST_SIZE
+    """The largest value."""
+
+
+class TensorTable(Section):
+    """A parameter of a captured function that is a tensor."""
+
+    shape: tuple[Any, ...]
+    """Dimensions: names, sizes, and `...` for any number of them."""
+    dtypes: Any = ()
+    """Names of dtypes, or another argument that has the same dtype."""
+    optional: StrictBool = False
+    contiguous: StrictBool = False
+
+    @field_validator("shape")
+    @classmethod
+    def _validate_shape(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if any(isinstance(size, bool) or not isinstance(size, (int, str)) for size in value):
+            raise ValueError('must be a list of names and sizes, e.g. `["M", "N"]`')
+        return value
+
+    @field_validator("dtypes")
+    @classmethod
+    def _validate_dtypes(cls, value: Any) -> Any:
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, (list, tuple)) or not all(
+            isinstance(name, str) for name in listed
+        ):
+            raise ValueError("must be a list of dtypes, or the name of another argument")
+        return value
+
+
+class ChoicesTable(Section):
+    """A parameter of a captured function with a few values."""
+
+    choices: tuple[Any, ...]
+    default: Any = None
+
+    @field_validator("choices")
+    @classmethod
+    def _validate_choices(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value or not all(isinstance(choice, (bool, int, float, str)) for choice in value):
+            raise ValueError("must be a list of numbers, booleans and strings")
+        return value
+
+    @model_validator(mode="after")
+    def _validate_default(self) -> Self:
+        if self.default is not None and self.default not in self.choices:
+            raise ValueError(f"the default `{self.default}` is not one of the choices")
+        return self
+
+
+class FixedTable(Section):
+    """A parameter of a captured function that is the same in every call."""
+
+    value: Any
+
+
+class CaptureSection(Section):
+    """One `[[kernel.<name>.capture]]` table: ops that follow from the author's Python."""
+
+    function: StrictStr | None = None
+    """`module:function` that becomes an op."""
+    launches: tuple[StrictStr, ...] = ()
+    """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
+    files are shipped, and call them."""
+    fallback: Literal["none", "jit"] = "none"
+    """`jit`: run Triton for other launches if the user has it; `none`: refuse them."""
+    name: StrictStr | None = None
+    """The op of `function`; the function's own name in lower case when absent."""
+    arguments: Mapping[str, Any] = {}
+    """Parameter of `function` -> `{ shape = [...], dtypes = [...] }` for a tensor (with `optional`
+    and `contiguous`), a default (a number or boolean), `{ choices = [...] }`, or `{ value = ... }`
+    for every call."""
+    sizes: Mapping[str, SizeRange] = {}
+    """Dimension -> `min` and `max` of the calls that are captured, such as `{ max = 65536 }`;
+    others are refused. Without `min`, a size may be 0."""
+    backward: StrictBool = True
+    """`false` captures no backward pass."""
+    tune: TuneSection | None = None
+    """Calls that `kbuild tune` measures, in place of those that `kbuild capture` proposes; without
+    `reference`."""
+
 
 FORMAT = 1
 CAPTURED_FOLDER = "captured"
@@ -231,3 +328,60 @@ def description_text(
         **wrapper,
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+_WRAPPER_NAMES = {"ctx", "ops", ROWS, *BATCH}
+"""Names of the Python around an op, and of dimensions of `...`."""
+_GENERATED = re.compile(r"grad_\d+|saved\d+|needs_\w+")
+"""Names that backward ops have."""
+
+
+def op_names(declaration: Declaration) -> dict[str, str]:
+    """Parameters whose names mean something else in an op -> what they are called there."""
+    own = {name for name, d in declaration.arguments.items() if "value" not in d}
+    names = {}
+    for name in sorted(own):
+        is_gradient = name.startswith("d_") and name.removeprefix("d_") in own
+        if name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name) or is_gradient:
+            names[name] = next(
+                f"{name}{'_' * n}" for n in range(1, 9) if f"{name}{'_' * n}" not in own
+            )
+    return names
+
+
+def with_names(declaration: Declaration, names: Mapping[str, str]) -> Declaration:
+    """A declaration with other names of parameters."""
+    arguments = {}
+    for name, described in declaration.arguments.items():
+        dtypes = described.get("dtypes")
+        of_other = {"dtypes": names[dtypes]} if isinstance(dtypes, str) and dtypes in names else {}
+        arguments[names.get(name, name)] = {**described, **of_other}
+    defaults = {names.get(name, name): text for name, text in declaration.defaults.items()}
+    return replace(declaration, arguments=arguments, defaults=defaults)
+
+
+def with_own_kernels(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An answer with names of their own for generated kernels, which may be of one application."""
+    owners: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    names: dict[str, dict[str, str]] = {}
+    for number, (file, text) in enumerate(answer.get("kernels", {}).items()):
+        own = {getattr(node, "name", "") for node in ast.parse(text).body} - {""}
+        others = {n: f"{n}_{number}" for n in sorted(own) if owners.setdefault(n, text) != text}
+        names[file], texts[file] = others, text
+        for name, other in others.items():
+            texts[file] = re.sub(rf"\b{name}\b", other, texts[file])
+    if not any(names.values()):
+        return answer
+
+    def renamed(step: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "launch" not in step:
+            return step
+        return {**step, "launch": names[step["file"]].get(step["launch"], step["launch"])}
+
+    def with_steps(trace: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**trace, "steps": [*map(renamed, trace["steps"])]}
+
+    runs = [{**run, "traces": [*map(with_steps, run["traces"])]} for run in answer["runs"]]
+    samples = [{**one, "trace": with_steps(one["trace"])} for one in answer.get("samples", ())]
+    return {**answer, "runs": runs, "samples": samples, "kernels": texts}

@@ -9,22 +9,29 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.backward import BackwardOp, SplitRun, backward_dtypes
-from kbuild.plugins.capture.conditions import question_of
-from kbuild.plugins.capture.in_place import place_of, with_copy, written_arguments
+from kbuild.plugins.capture.backward import (
+    BackwardOp,
+    SplitRun,
+    backward_dtypes,
+    place_of,
+    with_copy,
+    written_arguments,
+)
+from kbuild.plugins.capture.conditions import choice_conditions, question_of
 from kbuild.plugins.capture.programs import (
     CapturedArgument,
     CaptureError,
     Configuration,
     Path,
     merged,
+    without_answers,
 )
 from kbuild.plugins.capture.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
 from kbuild.plugins.capture.results import in_python, origin_of
 from kbuild.plugins.capture.sections import OpWriter
 from kbuild.plugins.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.plugins.capture.tuning import tuning_sizes
-from kbuild.plugins.capture.values import BATCH
+from kbuild.plugins.capture.values import expanded
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -223,7 +230,7 @@ class FunctionReader:
                     kind, _, name = key.partition(":")
                     if kind == "dtype" and isinstance(self.described[name]["dtypes"], str):
                         continue
-                    answers += _choice(kind, name, value, [json.loads(o) for o in others])
+                    answers += choice_conditions(kind, name, value, [json.loads(o) for o in others])
             dtypes = {
                 k[6:]: v
                 for k, v in known.items()
@@ -309,7 +316,7 @@ class FunctionReader:
         # The op does not depend on these answers: write it again without them.
         if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
             arguments = [argument for argument in arguments if argument.name not in unused]
-            paths = [_without_answers(path, unused) for path in paths]
+            paths = [without_answers(path, unused) for path in paths]
             return self._op(name, arguments, paths, outputs)
         usual = {a.name: values for a in arguments if (values := self._values(a))}
         if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
@@ -386,35 +393,6 @@ def _is_asked_forward(name: str) -> bool:
     return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
 
 
-def _without_answers(path: Path, names: Collection[str]) -> Path:
-    """A path without the answers that it gives to some questions."""
-    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
-    return replace(path, answers=answers)
-
-
-def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
-    """A shape with names for the dimensions of `...`."""
-    return tuple(
-        name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
-    )
-
-
 def _readable(structure: str) -> str:
     """A structure with `...` for its tensors."""
     return re.sub(r"{(\w+)}", lambda name: "..." if name[1].isdigit() else name[1], structure)
-
-
-def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tuple[str, bool]]:
-    if kind == "has":
-        return [(f"has({name})", bool(value))]
-    if isinstance(value, bool):
-        return [(name, value)]
-    subject = f"dtype({name})" if kind == "dtype" else name
-    answers = []
-    for other in others[:-1]:  # the last is what is left
-        if other is None:
-            continue
-        answers.append((f"{subject} == {other!r}", other == value))
-        if other == value:
-            break
-    return answers

@@ -1,4 +1,4 @@
-"""The files of a package whose Python is the author's, with its launches compiled ahead of time.
+"""Launches that are compiled in an author's Python: its package, `--record` and `--package`.
 
 The author's files lie in `_captured_sources` as they are. In the place of each, a module of the
 package runs it with the DSL's `launch_runtime` where it imports the DSL.
@@ -6,15 +6,27 @@ package runs it with the DSL's `launch_runtime` where it imports the DSL.
 
 from __future__ import annotations
 
+import json
+import os
 import pprint
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kbuild.ops.language import Language
-from kbuild.plugins.capture.launches import module_of, packaged_module
+from kbuild.plugins.capture.launches import (
+    CapturedFunction,
+    module_of,
+    packaged_module,
+    read_launch,
+)
 from kbuild.project.config.section_readers import PackageFiles
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.processes import Runner
+from kbuild.system.services import Services
+from kbuild.system.temporary import temporary_folder
 
 SOURCES_FOLDER = "_captured_sources"
 """Folder of a package with the author's files."""
@@ -101,3 +113,130 @@ def _table(kernels: Sequence[LaunchKernel], targets: Mapping[str, str]) -> dict[
 
 def _relative(target: str) -> str:
     return f".{target.removesuffix('.py').removesuffix('__init__').strip('/').replace('/', '.')}"
+
+
+def recorded_launches(  # noqa: PLR0917
+    command: Sequence[str],
+    root: Path,
+    language: Language,
+    sources: Sequence[str],
+    runner: Runner,
+    say: Callable[[str], None],
+    *,
+    all_configs: bool,
+    run_kernels: bool,
+) -> tuple[list[CapturedFunction], list[str]]:
+    """The launches of a command, and sentences about those that cannot be compiled.
+
+    Args:
+        command: with its arguments.
+        root: the project, in which it runs.
+        language: of the kernels.
+        sources: whose kernels count, below `root`.
+        runner: runs it.
+        say: gets its output.
+        all_configs: whether each candidate of an autotuned kernel is recorded.
+        run_kernels: whether kernels run; without, their results are not computed.
+
+    Raises:
+        CheckError: the command failed.
+    """
+    places = {os.path.realpath(root / path): path for path in sources}
+    with temporary_folder("record") as folder:
+        own, answers = folder / "site", folder / "lines"
+        own.mkdir()
+        answers.mkdir()
+        options = {"options": sorted(language.options), "all_configs": all_configs}
+        settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
+        (own / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        if language.launch_recorder is not None:
+            (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
+        paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        done = runner.run(command, cwd=root, env=env, listen=say)
+        lines = [
+            json.loads(line)
+            for path in sorted(answers.iterdir())
+            for line in path.read_text("utf-8").splitlines()
+        ]
+    if done.returncode != 0:
+        message = f"`{' '.join(command)}` failed with exit code {done.returncode}"
+        raise CheckError(message, (), hint="nothing was written; the command has to succeed")
+    problems = [
+        f"`{line['function']}` of {line['source']} {line['problem']}: that launch is left out"
+        for line in lines
+        if "problem" in line
+    ]
+    return list(_functions(lines, problems)), list(dict.fromkeys(problems))
+
+
+def _functions(
+    lines: Sequence[Mapping[str, object]], problems: list[str]
+) -> Iterator[CapturedFunction]:
+    for line in lines:
+        source, name = str(line["source"]), str(line["function"])
+        if "tuned" in line:
+            yield CapturedFunction(source, name, (), tuned=(line["tuned"],))  # type: ignore[arg-type]
+        elif "problem" not in line:
+            try:
+                yield CapturedFunction(source, name, (read_launch(line),))
+            except ValueError as error:
+                problems.append(f"`{name}` of {source}: {error}: that launch is left out")
+
+
+def package_captured(args: Namespace, ctx: Services) -> int:
+    """Rewrite the build.toml of a Python-only project."""
+    from kbuild.plan.project import BUILD_FILE, open_project
+    from kbuild.system.files import replace_atomically
+
+    project = open_project(ctx.folder(args.kernel_dir))
+    path = project.root / BUILD_FILE
+    text = path.read_text("utf-8")
+    replace_atomically(path, _captured_build_file(text, project.python_name).encode())
+    try:
+        open_project(project.root)
+    except BaseException:
+        replace_atomically(path, text.encode())
+        raise
+    if args.json:
+        ctx.ui.data_json({"file": BUILD_FILE})
+    ctx.ui.say(f"{BUILD_FILE} compiles the launches of torch-ext/{project.python_name}")
+    ctx.ui.say("next: `kbuild capture --record -- COMMAND`, then `kbuild build`")
+    return 0
+
+
+def _captured_build_file(text: str, package: str) -> str:
+    """A build.toml whose Python package has its launches compiled.
+
+    Raises:
+        UsageError: it is not that of a Python-only project for backends of the language.
+    """
+    import tomlkit
+
+    from kbuild.ops.language import LANGUAGES
+
+    language = next(one for one in LANGUAGES.load() if one.launch_runtime)
+    document = tomlkit.parse(text)
+    exporter, data = language.exporter(), document.unwrap()
+    backends = [
+        name
+        for name in data.get("general", {}).get("backends", ())
+        if name in language.init_backends
+    ]
+    if "torch-noarch" not in document or not backends:
+        known = " or ".join(language.init_backends)
+        message = f"--package takes a project with `[torch-noarch]` for {known}"
+        hint = "write a `[kernel.<name>]` section with `capture` yourself"
+        raise UsageError(message, hint=hint)
+    del document["torch-noarch"]
+    document["general"]["backends"] = backends
+    document.add("torch", tomlkit.table())
+    section = {
+        "backend": backends,
+        "language": language.name,
+        "toolchain": exporter.pin if exporter else "",
+        "src": [f"torch-ext/{package}/**/*.py"],
+        "capture": [{"launches": [package, f"{package}.*"]}],
+    }
+    document.add("kernel", tomlkit.item({package: section}))
+    return tomlkit.dumps(document)

@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import Any
 
+from kbuild.dsl.python_package import source_module
 from kbuild.ops.dtypes import DTYPES
 from kbuild.plugins.capture.description import CAPTURED_FOLDER
 from kbuild.system.errors import ConfigError, Problem
@@ -115,10 +115,6 @@ class CapturedFunction:
     tuned: tuple[Mapping[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
-    def with_digest(self, digest: str) -> CapturedFunction:
-        """The same, of another state of the source."""
-        return replace(self, digest=digest)
-
     def merged(self, other: CapturedFunction) -> CapturedFunction:
         """Combine both; the digest and the candidates of `other` count."""
         launches = {launch.key: launch for launch in self.launches}
@@ -187,12 +183,7 @@ def wrapper_kernel(kernel: str, name: str) -> str:
 
 def module_of(source: str) -> str:
     """The module that a source is: `src/my/ops.py` and `torch-ext/my/ops.py` are `my.ops`."""
-    parts = list(PurePosixPath(source).with_suffix("").parts)
-    if parts[-1] == "__init__" and len(parts) > 1:
-        parts.pop()
-    non_identifiers = [index for index, part in enumerate(parts) if not part.isidentifier()]
-    parts = parts[non_identifiers[-1] + 1 :] if non_identifiers else parts
-    return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)
+    return source_module(source).removeprefix("src.")
 
 
 def packaged_module(source: str, package: str) -> str:

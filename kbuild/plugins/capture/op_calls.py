@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.expression_values import EVALUATION, compiled
-from kbuild.plugins.capture.values import BATCH
+from kbuild.plugins.capture.values import BATCH, EVALUATION, compiled
 from kbuild.plugins.capture.wrappers import CapturedOp
 
 
@@ -181,3 +180,22 @@ def tensor_text(tensor: TensorLayout | None) -> str:
     offset = f" at {tensor.offset}" if tensor.offset else ""
     name = tensor.root.rpartition(".")[2]
     return f"`{name}`{offset} of {list(tensor.sizes)}{strides} ({tensor.dtype})"
+
+
+def expanded_layout(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
+    """The layout after broadcasting dimensions of size 1."""
+    if len(tensor.sizes) != len(sizes):
+        return tensor
+    pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
+    strides = tuple(0 if size == 1 != wanted else stride for size, stride, wanted in pairs)
+    return replace(tensor, sizes=tuple(sizes), strides=strides)
+
+
+def first_row(call: OpCall, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The candidate of a call."""
+    return next((row for row in rows if call.holds(row.get("when", "True"))), {})
+
+
+def is_same_number(value: Any, text: str) -> bool:
+    """True if a value is the number that a text is."""
+    return bool(value == float(text)) or str(value) == text

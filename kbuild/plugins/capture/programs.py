@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PATH_WALKED = "kbuild: walked a path"
@@ -279,3 +279,9 @@ def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
     if len(set(result)) != len(result):
         raise CaptureError("takes the same steps in different orders, which one op cannot have")
     return result
+
+
+def without_answers(path: Path, names: Collection[str]) -> Path:
+    """A path without the answers that it gives to some questions."""
+    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
+    return replace(path, answers=answers)

@@ -8,9 +8,11 @@ table, and that capture cannot follow, is refused as well.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PREFIX = "asked_"
 """Prefix of the op's argument with the answer; the backward op has answers of its own."""
@@ -188,3 +190,17 @@ def schema_of(argument: str) -> tuple[str, str]:
     """The kind of an op's argument that answers a question, and its default."""
     question, _ = asked_by(argument)
     return ("str", f'"{question.choices[0]}"') if question.choices else ("bool", "False")
+
+
+def answers_of(decisions: Mapping[str, bool]) -> dict[str, Any]:
+    """Arguments of the ops that have the answers to what the function asks of the process."""
+    answers: dict[str, Any] = {}
+    for question, answer in decisions.items():
+        name, _, choice = question.partition(" == ")
+        if not name.startswith(PREFIX):
+            continue
+        if not choice or answer:
+            answers[name] = ast.literal_eval(choice) if choice else answer
+        else:
+            answers.setdefault(name, asked_by(name)[0].choices[-1])
+    return answers

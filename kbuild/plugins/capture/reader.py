@@ -16,15 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.model import IssueCollector
-from kbuild.plugins.capture.captured_modules import (
-    FUNCTIONS_MODULE,
-    OPS_MODULE,
-    captured_source,
-    ops_source,
-    projections,
-)
+from kbuild.plugins.capture.captured_modules import OPS_MODULE, ops_source, projections
 from kbuild.plugins.capture.description import (
+    CaptureSection,
     Declaration,
     kernels_file,
     read_declaration,
@@ -33,6 +27,7 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
+from kbuild.plugins.capture.functions_module import FUNCTIONS_MODULE, captured_source
 from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
@@ -42,9 +37,8 @@ from kbuild.plugins.capture.launches import (
     parse_captured,
     wrapper_kernel,
 )
-from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.plugins.capture.tuning import with_tuning
-from kbuild.project.config.issue import Issue, KeyPath, one_of
+from kbuild.project.config.issue import Issue, IssueCollector, KeyPath, one_of
 from kbuild.project.config.load import config_error
 from kbuild.project.config.model_errors import table_issues
 from kbuild.project.config.section_readers import PackageFiles, PluginReading, PluginSection

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree
-from kbuild.plugins.capture.expression_values import evaluated
 from kbuild.plugins.capture.programs import Buffer, CapturedArgument, CaptureError, Program
-from kbuild.plugins.capture.values import factors, is_contiguous, number_of, numbers
+from kbuild.plugins.capture.values import evaluated, factors, is_contiguous, number_of, numbers
 
 _COPY = {"string": "contiguous_format"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -13,7 +12,6 @@ from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree, tree_of
 from kbuild.plugins.capture.constants import ConstantWriter, dtype_rule
-from kbuild.plugins.capture.expression_values import CAPABILITIES
 from kbuild.plugins.capture.programs import (
     Buffer,
     CapturedArgument,
@@ -26,6 +24,7 @@ from kbuild.plugins.capture.results import OpResults
 from kbuild.plugins.capture.steps import roots_of, written_roots
 from kbuild.plugins.capture.values import (
     BATCH,
+    CAPABILITIES,
     ROWS,
     is_contiguous,
     launch_number,
@@ -33,6 +32,7 @@ from kbuild.plugins.capture.values import (
     number_of,
     numbers,
     usual,
+    with_batch,
 )
 
 _DIVISOR = 16
@@ -108,7 +108,8 @@ class OpWriter:
         if self.results.returned:
             table["returned"] = self.results.returned
         table["launch"] = launches
-        return self._with_batch(table)
+        owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
+        return with_batch(table, owner.name, owner.sizes) if owner is not None else table
 
     def _fills(self) -> dict[str, Any]:
         fills: dict[str, Any] = {}
@@ -119,38 +120,6 @@ class OpWriter:
                     message = "a result has other values in the beginning on other paths"
                     raise CaptureError(message, buffer.line)
         return fills
-
-    def _with_batch(self, table: dict[str, Any]) -> dict[str, Any]:
-        """The table with `...` for the batch dimensions; the op may use only their product."""
-        owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
-        if owner is None:
-            return table
-        batch = [name for name in owner.sizes if name in BATCH]
-        table["shapes"] = {
-            name: _with_dots(shape, batch) for name, shape in table["shapes"].items()
-        }
-        if len(batch) == 1:  # it is the product, too
-            text = re.sub(rf"\b{batch[0]}\b", ROWS, json.dumps(table))
-            table = json.loads(text)
-        left = [name for name in batch if re.search(rf"\b{name}\b", json.dumps(table))]
-        if left:
-            raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
-        if re.search(rf"\b{ROWS}\b", json.dumps(table)):
-            rest = " * ".join(size for size in owner.sizes if size not in BATCH) or "1"
-            rows = (
-                f"numel({owner.name}) // max({rest}, 1)" if rest != "1" else f"numel({owner.name})"
-            )
-            table["shapes"] = {
-                name: [
-                    re.sub(rf"\b{ROWS}\b", f"({rows})", size) if size != ROWS else rows
-                    for size in shape
-                ]
-                for name, shape in table["shapes"].items()
-            }
-            table = {**table, "let": {ROWS: rows}}
-        fixed = len(owner.sizes) - len(batch)
-        ranks = (f"dim({owner.name}) > {fixed}", f"dim({owner.name}) <= {fixed + len(BATCH)}")
-        return {**table, "require": [*table.get("require", ()), *ranks]}
 
     def _temporaries(self) -> list[Buffer]:
         return [b for b in self.program.buffers.values() if b.name not in self.results.names]
@@ -428,12 +397,3 @@ def _arch_of(path: Path) -> str:
     """The condition of the GPU that a path was captured for; empty if it is for those of NVIDIA."""
     answers = path.configuration.answers
     return next((q for q, yes in answers if yes and q.startswith("capability() == ")), "")
-
-
-def _with_dots(shape: Any, batch: Sequence[str]) -> Any:
-    if not isinstance(shape, list):
-        return shape
-    for at in range(len(shape) - len(batch) + 1):
-        if [*map(str, shape[at : at + len(batch)])] == [*batch]:
-            return [*shape[:at], "...", *shape[at + len(batch) :]]
-    return shape

@@ -26,14 +26,15 @@ from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
     kernels_file,
+    op_names,
+    with_names,
+    with_own_kernels,
     wrapper_file,
 )
-from kbuild.plugins.capture.expression_values import names_of
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.launches import module_of
-from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.values import ROWS
+from kbuild.plugins.capture.values import ROWS, names_of
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.system.errors import CheckError, UsageError
@@ -98,15 +99,11 @@ def capture(
     declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.sources]
     request = {
-        "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
-        "arguments": declaration.arguments,
         "names": names,
-        "sizes": declaration.sizes,
-        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
-        "backward": declaration.backward,
         "generated": language.captured_as != language.name,
         "device": vendor_facts("cuda"),
+        **_declared(declaration),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
@@ -125,6 +122,17 @@ def capture(
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def _declared(declaration: Declaration) -> dict[str, Any]:
+    """The keys of a request to the worker that follow from the table alone."""
+    return {
+        "function": declaration.function,
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
+        "backward": declaration.backward,
+    }
 
 
 def captured_kernel(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.plugins.capture.expression_values import names_of
 from kbuild.plugins.capture.programs import Path
+from kbuild.plugins.capture.values import names_of
 
 
 def with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.plugins.capture.expression_values import evaluated, names_of
 from kbuild.plugins.capture.programs import CapturedArgument, Step
-from kbuild.plugins.capture.values import BATCH, ROWS
+from kbuild.plugins.capture.values import BATCH, ROWS, evaluated, names_of
 
 _MOST_ELEMENTS = 1 << 26
 """Upper bound on the elements of the largest tensor of a call."""

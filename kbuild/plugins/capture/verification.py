@@ -6,7 +6,6 @@ followed step by step beside it.
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,14 @@ from kbuild.plugins.capture.op_calls import (
     OpCall,
     TensorLayout,
     dense_strides,
+    expanded_layout,
+    first_row,
+    is_same_number,
     recorded,
     tensor_text,
 )
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.questions import PREFIX, asked_by
+from kbuild.plugins.capture.questions import answers_of
 from kbuild.plugins.capture.steps import written_roots
 from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
@@ -156,7 +158,7 @@ class Comparison:
         fill, wanted = call.op.section.get("fill", {}).get(name), buffer.get("fill")
         # Where only the op fills, a kernel writes all of it.
         if wanted is not None and (
-            fill is None or not _is_number(call.value(fill), next(iter(wanted.values())))
+            fill is None or not is_same_number(call.value(fill), next(iter(wanted.values())))
         ):
             raise DifferenceError(f"fills with {fill}, not {wanted}", buffer["line"])
 
@@ -165,7 +167,7 @@ class Comparison:
     def _launch(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         call.names.update(own["candidate"])
         rows = step.get("configs", [])
-        row = {} if rows == "autotune" else _first(call, rows)
+        row = {} if rows == "autotune" else first_row(call, rows)
         known = {**step["args"], **step.get("constants", {}), **row}
         for name, value in (*own["arguments"].items(), *own["constants"].items()):
             if name not in known or not self._is_equal(call, known[name], value, step):
@@ -212,7 +214,7 @@ class Comparison:
             known = given["string"] if isinstance(given, Mapping) else given
             return str(known) == str(text).removeprefix("torch.")
         value = call.constant(given)
-        return bool(value == (text == "True")) if kind == "bool" else _is_number(value, text)
+        return bool(value == (text == "True")) if kind == "bool" else is_same_number(value, text)
 
     def _is_tensor(
         self, call: OpCall, given: Any, own: TensorLayout, step: Mapping[str, Any]
@@ -225,7 +227,7 @@ class Comparison:
         if is_launch and not isinstance(given, Mapping):
             return self._is_same_memory(call, tensor, own)
         if tensor.sizes != own.sizes:
-            own = _expanded(own, tensor.sizes)
+            own = expanded_layout(own, tensor.sizes)
         copied = self.copies.get(tensor.root)
         if copied is not None and not is_launch and self._is_layout(call, copied, own):
             return True  # a copy has the same elements
@@ -281,38 +283,6 @@ def _name(step: Mapping[str, Any]) -> str:
     return str(step.get("aten") or step.get("function") or step["launch"])
 
 
-def _expanded(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
-    """The layout after broadcasting dimensions of size 1."""
-    if len(tensor.sizes) != len(sizes):
-        return tensor
-    pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
-    strides = tuple(0 if size == 1 != wanted else stride for size, stride, wanted in pairs)
-    return replace(tensor, sizes=tuple(sizes), strides=strides)
-
-
-def _first(call: OpCall, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The candidate of a call."""
-    return next((row for row in rows if call.holds(row.get("when", "True"))), {})
-
-
-def _is_number(value: Any, text: str) -> bool:
-    return bool(value == float(text)) or str(value) == text
-
-
-def _answers(decisions: Mapping[str, bool]) -> dict[str, Any]:
-    """Arguments of the ops that have the answers to what the function asks of the process."""
-    answers: dict[str, Any] = {}
-    for question, answer in decisions.items():
-        name, _, choice = question.partition(" == ")
-        if not name.startswith(PREFIX):
-            continue
-        if not choice or answer:
-            answers[name] = ast.literal_eval(choice) if choice else answer
-        else:
-            answers.setdefault(name, asked_by(name)[0].choices[-1])
-    return answers
-
-
 @dataclass
 class RandomCalls:
     """The calls of one function."""
@@ -349,7 +319,7 @@ class RandomCalls:
     def _call(self, sample: Mapping[str, Any]) -> OpCall:
         """The forward op in a call."""
         configuration, numbers = sample["configuration"], dict(sample["trace"]["hints"])
-        numbers |= _answers(sample["trace"]["decisions"])
+        numbers |= answers_of(sample["trace"]["decisions"])
         tensors: dict[str, TensorLayout | None] = {}
         for name in self.parameters:
             described = self.described.get(name, {})

@@ -21,7 +21,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True)
 class WorkerDevice:
-    """One GPU, as the worker's Torch sees it; fields as of `kbuild.dsl.tune.devices.Device`."""
+    """One GPU, as the worker's Torch sees it; fields as of `kbuild.dsl.tune.host.Device`."""
 
     id: str
     """Torch's name: `cuda:0`, also for AMD's."""

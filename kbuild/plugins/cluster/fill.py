@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS, OTHER_FILES
-from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry
-from kbuild.dsl.outcomes import unit_label
+from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry, unit_label
 from kbuild.pipeline.executors import BuildRequest
 from kbuild.plugins.cluster.jobs import (
     GENERATED_FOLDER,

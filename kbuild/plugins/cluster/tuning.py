@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from kbuild.dsl.tune.devices import AvailableDevices, Device
+from kbuild.dsl.tune.host import AvailableDevices, Device
 from kbuild.plugins.cluster.connect import connect, credentials_file, limits_of, warn_of_reach
 from kbuild.plugins.cluster.jobs import MachineFacts, archive_files, machine_facts
 from kbuild.plugins.cluster.worker import METADATA_KEY

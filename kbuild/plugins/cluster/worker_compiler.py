@@ -26,8 +26,7 @@ from kbuild.build.compile import Compilation
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.compile_environment import SourceSnapshot
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.dsl.tune.devices import CPU, Device
-from kbuild.dsl.tune.host import ProbeHost
+from kbuild.dsl.tune.host import CPU, Device, ProbeHost
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime

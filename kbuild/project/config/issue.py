@@ -1,4 +1,4 @@
-"""One problem at a key path before its line is known, and the wording of hints.
+"""A problem at a key path before its line is known, its collector, and the wording of hints.
 
 Suggestions, allowed values, TOML types.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from types import MappingProxyType
 from typing import Any
@@ -110,6 +110,31 @@ class Issue:
     """1-based line in `file`."""
     is_about_key: bool = False
     """The key itself is wrong, whatever its value is."""
+
+
+@dataclass(frozen=True)
+class IssueCollector:
+    """A key path and the list that issues are added to; paths below it share the list."""
+
+    path: KeyPath
+    issues: list[Issue] = field(default_factory=list)
+
+    def at(self, *keys: str | int) -> IssueCollector:
+        """Return the collector for a key or element below this one."""
+        return IssueCollector((*self.path, *keys), self.issues)
+
+    def error(self, message: str, hint: str = "") -> None:
+        """Add an error at this path."""
+        self.issues.append(Issue(self.path, message, hint))
+
+    def warning(self, message: str, hint: str = "") -> None:
+        """Add a warning at this path."""
+        self.issues.append(Issue(self.path, message, hint, "warning"))
+
+    @property
+    def errors(self) -> int:
+        """Number of errors so far, at any path."""
+        return sum(issue.severity == "error" for issue in self.issues)
 
 
 def dotted(path: KeyPath) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kbuild.plugins.capture.captured_modules import (
-    captured_source,
     ops_source,
     projections,
     returned_results,
     wrapper_source,
 )
+from kbuild.plugins.capture.functions_module import captured_source
 
 
 class Ops:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from kbuild.plugins.capture.conditions import negation, question_of, tree_of
-from kbuild.plugins.capture.expression_values import truth
+from kbuild.plugins.capture.values import truth
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.description import (
+    CaptureSection,
     Declaration,
     description_text,
     read_declaration,
@@ -17,7 +17,7 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import source_digests
-from kbuild.plugins.capture.tables import CaptureSection
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import ConfigError
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}

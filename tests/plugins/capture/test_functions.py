@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from kbuild.plugins.capture.captured_modules import wrapper_source
-from kbuild.plugins.capture.functions import FunctionReader, expanded
+from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import expanded
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.captured_runs import argument, buffer, launch, tensor
 

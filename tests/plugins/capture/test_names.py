@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.plugins.capture.description import Declaration
-from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
+from kbuild.plugins.capture.description import Declaration, op_names, with_names, with_own_kernels
 
 TENSOR = {"shape": ["N"], "dtypes": ["float16"]}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.tune.probes.device_lock import device_in_use
+from kbuild.dsl.tune.probes.processes import device_in_use
 from kbuild.plugins.cluster import tuning as cluster_tuning
 from kbuild.plugins.cluster import worker_probes
 from kbuild.plugins.cluster.worker import WorkerState

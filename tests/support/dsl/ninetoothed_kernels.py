@@ -12,9 +12,9 @@ import tomli
 from kbuild.ops.binding import bind
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from tests.support.dsl.triton_kernels import Kernel, TritonProject
 
 PINS = ("ninetoothed==0.26.0", "triton==3.9.0")

@@ -11,15 +11,16 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.dsl.resolve import ResolvedLaunch, with_autotune_key
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.dsl.resolve import with_autotune_key
 from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES, KernelFunction
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
@@ -65,7 +66,7 @@ class TileLangProject:
     def compiled(self, text: str, target: str) -> tuple[UnitImage, ...]:
         return self.launched(text, target).launches[0].compiled
 
-    def launched(self, text: str, target: str) -> CompiledOp:
+    def launched(self, text: str, target: str) -> ResolvedOp:
         """An op with its objects, ready for a launcher."""
         flavour = "cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13"
         kernel = Kernel(flavour, (self.pin,))
@@ -75,7 +76,7 @@ class TileLangProject:
         units = language.expand(replace(op, launches=launches), [ImageTarget.parse(target)])
         wanted = [(unit, joined.bound) for unit in units]
         made = self.compiler.compile(kernel, self.folder, wanted)
-        return CompiledOp(op, (CompiledLaunch(launches[0], joined.bound, made),))
+        return ResolvedOp(op, (replace(joined, launch=launches[0], compiled=made),))
 
     def joined(self, text: str) -> OpSpec:
         """The op with its key."""
@@ -100,7 +101,7 @@ class TileLangProject:
         signatures = {n: one.parameters for n, one in functions.items()}
         bound = bind(op, launch, signatures, place)
         assert bound is not None, place.issues
-        return op, ResolvedLaunch(launch, bound, function)
+        return op, ResolvedLaunch(op, launch, bound, function)
 
 
 @contextmanager

@@ -12,13 +12,15 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.model import OpSpec
 from kbuild.system.files import FileSet
 from tests.support.stores import shared_library
@@ -36,9 +36,9 @@ def use_stream(device: int, stream: int) -> None:
     assert function(CUDA, device, stream, None) == 0
 
 
-def without_fallback(ops: Sequence[CompiledOp]) -> tuple[CompiledOp, ...]:
+def without_fallback(ops: Sequence[ResolvedOp]) -> tuple[ResolvedOp, ...]:
     """Ops for TVM-FFI, which has no DSL to fall back on."""
-    return tuple(CompiledOp(replace(op.spec, fallback="none"), op.launches) for op in ops)
+    return tuple(ResolvedOp(replace(op.spec, fallback="none"), op.launches) for op in ops)
 
 
 def library(

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.language import KernelFunction
+from kbuild.ops.model import OpSpec
 from kbuild.ops.tuned_tables import TunedTable
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.files import FileSet
 from tests.support.launcher.functions import use_stream
 from tests.support.sections import read
@@ -68,7 +71,7 @@ def launched(
     kernels: Mapping[str, Kernel],
     targets: Sequence[str],
     keep: Callable[[KernelUnit], bool] = lambda _: True,
-) -> CompiledOp:
+) -> ResolvedOp:
     """The op with an image for each unit."""
     units = [unit for unit in expand(op, [ImageTarget.parse(t) for t in targets]) if keep(unit)]
     launches = []
@@ -81,8 +84,9 @@ def launched(
         assert bound is not None, issues
         own = [unit for unit in units if unit.launch == index]
         compiled = tuple(compile_unit(unit, bound, kernel) for unit in own)
-        launches.append(CompiledLaunch(launch, bound, compiled))
-    return CompiledOp(op, tuple(launches))
+        function = KernelFunction(name, tuple(parameters))
+        launches.append(ResolvedLaunch(op, launch, bound, function, compiled))
+    return ResolvedOp(op, tuple(launches))
 
 
 def compile_unit(unit: KernelUnit, bound: BoundLaunch, kernel: Kernel) -> UnitImage:
@@ -225,7 +229,7 @@ def only_line(driver: Driver) -> str:
 
 
 def files_of(
-    kernel: str, ops: Sequence[CompiledOp], tables: Sequence[TunedTable] = (), **more: Any
+    kernel: str, ops: Sequence[ResolvedOp], tables: Sequence[TunedTable] = (), **more: Any
 ) -> FileSet:
     return launcher_files(kernel, ops, tables, **{"module": False, **more})
 

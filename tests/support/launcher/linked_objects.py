@@ -10,14 +10,16 @@ from typing import Any
 import tomli
 
 from kbuild.dsl.compile_environment import json_digest
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.ops.language import LANGUAGES
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.language import LANGUAGES, KernelFunction
+from kbuild.ops.model import OpSpec
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from tests.support.launcher.launched import FAKES
 
 STREAM = 0x1234
@@ -114,7 +116,7 @@ def compiled(unit: KernelUnit, bound: BoundLaunch, folder: Path) -> UnitImage:
     return UnitImage(unit, image, target.read_bytes())
 
 
-def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_90a")) -> CompiledOp:
+def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_90a")) -> ResolvedOp:
     """The op with its objects."""
     units = expand(op, [ImageTarget.parse(target) for target in targets])
     launches = []
@@ -125,10 +127,11 @@ def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_9
         bound = bind(op, launch, {name: parameters}, IssueCollector(launch.path, issues))
         assert bound is not None, issues
         own = tuple(compiled(unit, bound, folder) for unit in units if unit.launch == index)
-        launches.append(CompiledLaunch(launch, bound, own))
-    return CompiledOp(op, tuple(launches))
+        function = KernelFunction(name, tuple(parameters))
+        launches.append(ResolvedLaunch(op, launch, bound, function, own))
+    return ResolvedOp(op, tuple(launches))
 
 
-def linked_ops(folder: Path) -> dict[str, tuple[CompiledOp, ...]]:
+def linked_ops(folder: Path) -> dict[str, tuple[ResolvedOp, ...]]:
     """The ops of `objects.toml` by kernel."""
     return {name: tuple(linked_op(op, folder) for op in ops) for name, ops in sections().items()}

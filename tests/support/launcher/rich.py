@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.image import ImageParameter, TensorMap
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import KernelUnit
@@ -83,6 +83,6 @@ TABLES = (
 )
 
 
-def rich() -> tuple[CompiledOp, ...]:
+def rich() -> tuple[ResolvedOp, ...]:
     text = Path(__file__).with_name("rich.toml").read_text("utf-8")
     return tuple(launched(op, KERNELS, TARGETS, _keep) for op in ops_of(text))

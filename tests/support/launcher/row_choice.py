@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbuild.ops.model import Candidate
+from kbuild.ops.steps import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 

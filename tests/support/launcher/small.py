@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from tests.support.launcher.launched import Kernel, launched, ops_of
 
 SECTION = """
@@ -24,7 +24,7 @@ KERNEL = Kernel(("x", "out", "N", "BLOCK!"))
 
 def small(
     name: str = "k", targets: Sequence[str] = ("sm_90a",), kernel: Kernel = KERNEL
-) -> CompiledOp:
+) -> ResolvedOp:
     """An op with its images."""
     (op,) = ops_of(SECTION.format(name=name))
     return launched(op, {name: kernel}, targets)

@@ -324,7 +324,7 @@ class TestBuilding:
 
     def test_it_has_the_archs_of_all_devices(self, monkeypatch, tmp_path):
         from kbuild.cli import tune_build
-        from kbuild.dsl.tune.devices import Device
+        from kbuild.dsl.tune.host import Device
 
         requests = []
         result = SimpleNamespace(error=None, path=tmp_path)

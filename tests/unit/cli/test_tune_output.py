@@ -6,7 +6,7 @@ import io
 
 from kbuild.cli.tune import print_tuning
 from kbuild.dsl.tune.cases import make_case
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import RaceOutcome, results_of
 from kbuild.dsl.tune.tuning import TuneResult

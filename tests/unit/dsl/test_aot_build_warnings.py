@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.aot_build import default_candidate_warnings, memory_warnings
-from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch
+from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, ResolvedOp
 from kbuild.dsl.worker.compiler_output import memory_access, memory_access_of_cxx
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate, IssueCollector
+from kbuild.ops.steps import Candidate
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from tests.support.sections import read
 
@@ -59,20 +61,20 @@ def section(
     assert reading.issues == ()
     (op,) = reading.ops
     function, place = KernelFunction("k", PARAMETERS, OWN), IssueCollector(("kernel", "k"))
-    launches = {}
-    for index, launch in enumerate(op.launches):
+    launches = []
+    for launch in op.launches:
         whole = with_candidates(op, launch, OWN, place)
         assert whole is not None
         bound = bind(op, whole, dict.fromkeys(launch.functions, PARAMETERS), place)
         assert bound is not None, place.issues
-        launches[op.name, index] = ResolvedLaunch(whole, bound, function)
+        launches.append(ResolvedLaunch(op, whole, bound, function))
     kernel = AotKernel(reading, targets, "cuda13", keep_all=keep_all)
-    return ResolvedKernel(kernel, (op,), launches, ())
+    return ResolvedKernel(kernel, (ResolvedOp(op, tuple(launches)),), ())
 
 
-def images(of: ResolvedKernel, at: int = 0, **facts: Any) -> list[UnitImage]:
+def compiled(of: ResolvedKernel, at: int = 0, **facts: Any) -> ResolvedKernel:
     """Of all launches, the default candidate's; those of launch `at` have the facts."""
-    (op,) = of.ops
+    (op,) = of.specs
     targets = [ImageTarget.parse(one) for one in of.kernel.targets]
     own = dict.fromkeys(range(len(op.launches)), OWN[:1])
     made = []
@@ -80,7 +82,7 @@ def images(of: ResolvedKernel, at: int = 0, **facts: Any) -> list[UnitImage]:
         more: Mapping[str, Any] = facts if unit.launch == at else {}
         image = KernelImage("triton", unit.target.arch, unit.target.kind, "k", (), 0, 128, **more)
         made.append(UnitImage(unit, image, b"code"))
-    return made
+    return of.compiled(made)
 
 
 class TestMemory:
@@ -88,7 +90,7 @@ class TestMemory:
     def test_adding_to_a_result(self, more):
         of = section(ONE + more)
         with pytest.raises(BuildError) as caught:
-            list(memory_warnings(of, images(of, adds=frozenset({"out"}))))
+            list(memory_warnings(compiled(of, adds=frozenset({"out"}))))
         words = "kernel.k: `k` adds to the result `out`, which is not initialised"
         assert caught.value.message == words
         assert 'zero = ["out"]' in (caught.value.hint or "")
@@ -101,29 +103,29 @@ class TestMemory:
         launches = [f"[[kernel.k.op.launch]]\n{launch}" for launch in launches]
         text = "".join((head, views, step * first, *launches, step * (not first)))
         of = section(text)
-        made = images(of, adds=frozenset({"out"}))
+        made = compiled(of, adds=frozenset({"out"}))
         if is_wrong:
             with pytest.raises(BuildError, match="adds to the temporary `part`"):
-                list(memory_warnings(of, made))
+                list(memory_warnings(made))
         else:
-            assert list(memory_warnings(of, made)) == []
+            assert list(memory_warnings(made)) == []
 
     @pytest.mark.parametrize("more", ['zero = ["out"]\n', 'fill = { out = "-inf" }\n'])
     def test_adding_to_what_has_a_value(self, more):
         of = section(ONE + more)
-        made = images(of, adds=frozenset({"out", "acc"}), reads=frozenset({"x"}))
-        assert list(memory_warnings(of, made)) == []
+        made = compiled(of, adds=frozenset({"out", "acc"}), reads=frozenset({"x"}))
+        assert list(memory_warnings(made)) == []
 
     def test_reading_is_a_warning(self):
         of = section(ONE)
-        (words,) = memory_warnings(of, images(of, reads=frozenset({"out", "x", "acc"})))
+        (words,) = memory_warnings(compiled(of, reads=frozenset({"out", "x", "acc"})))
         assert words.startswith("kernel.k: `k` reads the result `out` before it writes it")
 
     def test_an_earlier_launch_may_have_written(self):
         of = section(TWO.replace('args = { out = "part" }', ""))
-        assert list(memory_warnings(of, images(of, at=1, adds=frozenset({"out"})))) == []
+        assert list(memory_warnings(compiled(of, at=1, adds=frozenset({"out"})))) == []
         with pytest.raises(BuildError):
-            list(memory_warnings(of, images(of, at=0, adds=frozenset({"out"}))))
+            list(memory_warnings(compiled(of, at=0, adds=frozenset({"out"}))))
 
 
 class TestDefaults:
@@ -134,39 +136,39 @@ class TestDefaults:
 
     def test_spills(self):
         of = section(self.LISTED)
-        words = list(default_candidate_warnings(of, images(of, spills=2080, registers=255), ()))
+        words = list(default_candidate_warnings(compiled(of, spills=2080, registers=255), ()))
         assert words == [
             f"kernel.k: `k`: the default candidate (BLOCK=64 num_warps=4) for {target} spills "
             "2,080 bytes of registers, with 255 registers per thread; list a smaller one first, "
             "or run `kbuild tune`"
             for target in ("sm_80", "sm_90a")
         ]
-        assert list(default_candidate_warnings(of, images(of, spills=0, registers=255), ())) == []
-        assert list(default_candidate_warnings(of, images(of), ())) == []
+        assert list(default_candidate_warnings(compiled(of, spills=0, registers=255), ())) == []
+        assert list(default_candidate_warnings(compiled(of), ())) == []
 
     def test_on_amd(self):
         of = section(self.LISTED, targets=("gfx942",))
-        (words,) = default_candidate_warnings(of, images(of, spills=3), ())
+        (words,) = default_candidate_warnings(compiled(of, spills=3), ())
         assert "for gfx942 spills 3 registers;" in words
 
     def test_a_winner_may_spill(self):
         of = section(self.LISTED)
         (words,) = default_candidate_warnings(
-            of, images(of, spills=8), [TunedTable("H", "sm_90", (self.row(),))]
+            compiled(of, spills=8), [TunedTable("H", "sm_90", (self.row(),))]
         )
         assert "for sm_80 spills" in words
 
     def test_never_tuned(self):
         of = section(ONE)
-        (words,) = default_candidate_warnings(of, images(of), ())
+        (words,) = default_candidate_warnings(compiled(of), ())
         assert words == (
             "kernel.k: `k` has 2 candidates and was not tuned for sm_80, sm_90a: the first "
             "(BLOCK=64 num_warps=4) is used; run `kbuild tune` to measure them"
         )
         tables = [TunedTable("H", "sm_90", (self.row(),)), TunedTable("A", "sm_80", (self.row(),))]
-        (words,) = default_candidate_warnings(of, images(of), tables[:1])
+        (words,) = default_candidate_warnings(compiled(of), tables[:1])
         assert "was not tuned for sm_80: the first" in words
-        assert list(default_candidate_warnings(of, images(of), tables)) == []
+        assert list(default_candidate_warnings(compiled(of), tables)) == []
 
 
 def _pairs(candidate: Candidate) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.dsl.compile_environment import ANSWER_READERS
 from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError
 from tests.support.fake_dsl import FakeDslRun, Kernel, shop, unit
@@ -261,3 +262,8 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_keys_cover_the_modules_that_read_answers():
+    """A module that has moved would count as empty."""
+    assert [file for file in ANSWER_READERS if not file.is_file()] == []

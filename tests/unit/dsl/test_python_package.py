@@ -14,9 +14,10 @@ import pytest
 import tomli
 
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
-from kbuild.ops.binding import KernelParameter, bind
-from kbuild.ops.model import IssueCollector
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.section import read_section
+from kbuild.project.config.issue import IssueCollector
 
 SECTION = """
 language = "triton"

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.resolve import ResolvedLaunch, apply_hooks
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch
+from kbuild.dsl.resolve import apply_hooks
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.language import KernelFunction
-from kbuild.ops.model import Candidate, IssueCollector
+from kbuild.ops.steps import Candidate
+from kbuild.project.config.issue import IssueCollector
 from tests.support.sections import read
 
 PARAMETERS = ("x_ptr", "acc", "out_ptr", "part", "N", "BLOCK!")
@@ -56,7 +59,7 @@ def run(
         assert whole is not None
         bound = bind(op, whole, dict.fromkeys(launch.functions, parameters), place)
         assert bound is not None, place.issues
-        launches.append(ResolvedLaunch(whole, bound, function))
+        launches.append(ResolvedLaunch(op, whole, bound, function))
     found = apply_hooks(op, launches, place)
     return found, [(issue.severity, issue.message) for issue in place.issues]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.ops.aten import operators
-from kbuild.ops.model import AtenCall, OpSpec
+from kbuild.ops.aten_calls import operators
+from kbuild.ops.model import OpSpec
 from kbuild.ops.schema.parser import parse_schema
+from kbuild.ops.steps import AtenCall
 from tests.support.sections import HEAD, op_of, said
 
 KEYS = """\

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.model import Candidate, IssueCollector
-from kbuild.project.config.issue import dotted
+from kbuild.ops.steps import Candidate
+from kbuild.project.config.issue import IssueCollector, dotted
 from tests.support.sections import example, op_of, text_of
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
-from kbuild.ops.model import Candidate, TuneProposal
+from kbuild.ops.model import TuneProposal
+from kbuild.ops.steps import Candidate
 from kbuild.system.errors import UsageError
 from tests.support.sections import read, text_of
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.ops.model import Candidate, Dimension
+from kbuild.ops.model import Dimension
+from kbuild.ops.steps import Candidate
 from tests.support.sections import op_of, text_of
 
 

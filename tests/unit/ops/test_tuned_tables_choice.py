@@ -8,7 +8,7 @@ import pytest
 
 from kbuild.dsl.candidates import closest_target, shipped_candidates
 from kbuild.ops.expression import parse_condition
-from kbuild.ops.model import Launch
+from kbuild.ops.steps import Launch
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
 from tests.support.sections import op_of, text_of
@@ -118,7 +118,7 @@ def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
         "k",
         0,
         ImageTarget.parse("sm_90a"),
-        is_scarce=lambda one: one is CANDIDATES[1],
+        without_memory=[CANDIDATES[1]],
     )
     assert found == CANDIDATES[:3]
 

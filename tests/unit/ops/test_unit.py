@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from kbuild.dsl.languages.triton import Triton
-from kbuild.dsl.launcher.launch_variants import is_compiled_for
-from kbuild.ops.binding import BoundLaunch
+from kbuild.dsl.launcher.resolved_kernel import is_compiled_for
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.model import ArgumentSource, Candidate
+from kbuild.ops.steps import ArgumentSource, Candidate
 from kbuild.ops.unit import ImageTarget, KernelUnit, targets_of_arch
 from tests.support.sections import example, op_of, text_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.pipeline import package
-from kbuild.plan.generate.metadata import metadata_of
+from kbuild.plan.generate.project import metadata_of
 from kbuild.plan.plan import ToolchainSummary
 from kbuild.system.errors import FileConflictError
 from kbuild.system.workspace import Workspace

@@ -12,7 +12,7 @@ import pytest
 
 from kbuild.build.unit_log import read_log
 from kbuild.dsl.tune.cases import read_shapes
-from kbuild.dsl.tune.devices import parse_answer
+from kbuild.dsl.tune.host import parse_answer
 from kbuild.dsl.tune.results import Journal, RaceOutcome
 from kbuild.ops.manifest import read_manifest as read_op_manifest
 from kbuild.ops.tuned_tables import read_table_files

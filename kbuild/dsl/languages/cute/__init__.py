@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kbuild.ops.binding import BoundLaunch, TensorFacts
+from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.expression.nodes import Number
-from kbuild.ops.image import KernelImage
 from kbuild.ops.language import (
     LANGUAGES,
     Language,
@@ -21,17 +19,13 @@ from kbuild.ops.language import (
     cuda_targets,
     pinned_version,
     release_facts,
-    validate_release,
     with_companions,
 )
-from kbuild.ops.model import ArgumentSource
+from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import KernelUnit
 from kbuild.project.licences import Licence
 from kbuild.system.errors import BuildError, ToolchainError
 from kbuild.system.version import Version
-
-if TYPE_CHECKING:
-    from kbuild.ops.declared_types import DeclaredType
 
 DIVISOR = 16
 """Divisor that aligned units assume for addresses in bytes, and for sizes and strides in
@@ -217,20 +211,6 @@ class Cute(Language):
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
         """See `Language.licences`."""
         return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
-
-    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.validate_image`."""
-        validate_release(image, DISTRIBUTION, version_of(pins))
-
-    def declared_types(self, tree: ast.Module, function: ast.FunctionDef) -> Iterator[DeclaredType]:
-        """See `Dialect.declared_types`: numbers only, since `cute.Tensor` has no dtype."""
-        from kbuild.ops.declared_types import DeclaredType, dtype_of, module_values
-
-        values = module_values(tree)
-        for argument in (*function.args.args, *function.args.kwonlyargs):
-            dtype = dtype_of(argument.annotation, values)
-            if dtype is not None:
-                yield DeclaredType(argument.arg, dtype, argument.lineno, is_tensor=False)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -27,7 +27,7 @@ from kbuild.dsl.export import (
     targets_of_gpus,
 )
 from kbuild.dsl.languages.cute import DISTRIBUTION, Cute, facts_of, version_of
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of

@@ -13,7 +13,8 @@ from kbuild.dsl.languages.ninetoothed.complete import complete_op
 from kbuild.dsl.languages.ninetoothed.configs import NineToothedKernel
 from kbuild.dsl.languages.triton import Triton
 from kbuild.ops.language import LANGUAGES, KernelFunction, pinned_version
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.version import Version
 
 OLDEST = Version.parse("0.26")

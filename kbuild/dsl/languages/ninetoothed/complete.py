@@ -23,15 +23,9 @@ from kbuild.ops.expression import (
     parse,
     parse_condition,
 )
-from kbuild.ops.model import (
-    ArgumentSource,
-    Constant,
-    IssueCollector,
-    Launch,
-    OpSpec,
-    TuneProposal,
-)
-from kbuild.project.config.issue import listed, one_of
+from kbuild.ops.model import OpSpec, TuneProposal
+from kbuild.ops.steps import ArgumentSource, Constant, Launch
+from kbuild.project.config.issue import IssueCollector, listed, one_of
 
 _NUMBERS: dict[str | None, str] = {
     None: "",

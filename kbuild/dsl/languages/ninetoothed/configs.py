@@ -9,16 +9,9 @@ from typing import Any, Literal
 
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, parse, parse_condition
-from kbuild.ops.model import (
-    ArgumentSource,
-    Candidate,
-    Constant,
-    IssueCollector,
-    OpSpec,
-    Pairs,
-    TuneProposal,
-)
-from kbuild.project.config.issue import listed
+from kbuild.ops.model import OpSpec, TuneProposal
+from kbuild.ops.steps import ArgumentSource, Candidate, Constant, Pairs
+from kbuild.project.config.issue import IssueCollector, listed
 
 
 @dataclass(frozen=True)

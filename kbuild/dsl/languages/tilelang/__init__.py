@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbuild.backends import rocm
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.image import KernelImage
 from kbuild.ops.language import (
     LANGUAGES,
     KernelFunction,
@@ -24,24 +22,14 @@ from kbuild.ops.language import (
     cuda_targets,
     pinned_version,
     read_facts,
-    validate_release,
     with_companions,
 )
-from kbuild.ops.model import (
-    ArgumentSource,
-    Candidate,
-    Constant,
-    IssueCollector,
-    Launch,
-    OpSpec,
-    TuneProposal,
-)
+from kbuild.ops.model import OpSpec, TuneProposal
+from kbuild.ops.steps import ArgumentSource, Candidate, Constant, Launch
 from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from kbuild.system.version import Version
-
-if TYPE_CHECKING:
-    from kbuild.ops.declared_types import DeclaredType
 
 _ASSUMED = ("divisible", "ones", "int64")
 
@@ -238,10 +226,6 @@ class TileLang(Language):
             return LinkInputs(hip=True)
         return LinkInputs(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
 
-    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
-        """See `Language.validate_image`."""
-        validate_release(image, DISTRIBUTION, version_of(pins))
-
     def expand(
         self,
         op: OpSpec,
@@ -259,14 +243,6 @@ class TileLang(Language):
     ) -> OpSpec | None:
         """See `Language.complete`."""
         return with_sizes(op, functions)
-
-    def declared_types(
-        self, tree: ast.Module, function: ast.FunctionDef
-    ) -> tuple[DeclaredType, ...]:
-        """See `Dialect.declared_types`."""
-        from kbuild.dsl.languages.tilelang.declared import read_declared_types
-
-        return read_declared_types(tree, function)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

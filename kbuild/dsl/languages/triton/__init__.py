@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.dialects import OptionKind
 from kbuild.ops.language import (
     LANGUAGES,
@@ -18,7 +18,8 @@ from kbuild.ops.language import (
     pinned_version,
     release_facts,
 )
-from kbuild.ops.model import ArgumentSource, Launch, OpSpec
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.version import Version
 

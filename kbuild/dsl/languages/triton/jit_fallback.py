@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kbuild.dsl.python_package import BoundLaunches, source_module
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import Match, Name
 from kbuild.ops.fake_kernels import (
@@ -22,14 +22,14 @@ from kbuild.ops.fake_kernels import (
     quoted,
     sizes_source,
 )
-from kbuild.ops.model import (
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import (
     ArgumentSource,
     Candidate,
     Constant,
     DtypeName,
     FillValue,
     Launch,
-    OpSpec,
     Value,
 )
 

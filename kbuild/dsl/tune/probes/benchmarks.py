@@ -20,8 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kbuild.dsl.tune.probes.device_lock import device_in_use
-from kbuild.dsl.tune.probes.messages import pause_watchdog, send_message
+from kbuild.dsl.tune.probes.processes import device_in_use, pause_watchdog, send_message
 from kbuild.dsl.tune.probes.race import Race, RaceRules
 from kbuild.dsl.tune.probes.serve import first_words, load, tell_waiting
 

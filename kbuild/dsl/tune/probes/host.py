@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbuild.dsl.tune.probes.messages import identify_worker, send_message
+from kbuild.dsl.tune.probes.processes import identify_worker, send_message
 
 _BLOCK = 1 << 16
 

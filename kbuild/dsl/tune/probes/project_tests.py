@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbuild.dsl.tune.probes.messages import pause_watchdog, send_message
+from kbuild.dsl.tune.probes.processes import pause_watchdog, send_message
 
 
 def measure(settings: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]]) -> None:

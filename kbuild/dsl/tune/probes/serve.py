@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kbuild.dsl.tune.probes.device_lock import device_in_use
-from kbuild.dsl.tune.probes.messages import pause_watchdog, send_message
+from kbuild.dsl.tune.probes.processes import device_in_use, pause_watchdog, send_message
 from kbuild.dsl.tune.probes.race import Race, RaceRules
 
 DEFAULT_CHOICE = -1

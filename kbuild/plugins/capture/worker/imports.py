@@ -21,7 +21,7 @@ import torch
 import triton
 
 from kbuild.dsl.worker import device as devices
-from kbuild.dsl.worker import triton_driver
+from kbuild.dsl.worker import triton_internals
 from kbuild.dsl.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.plugins.capture.programs import CaptureError
@@ -256,9 +256,9 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
     yield _constant_answer(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
     yield torch.cuda, "_lazy_init", partial(_refuse_use, torch.cuda._lazy_init, own)  # noqa: SLF001
     yield from ((guard, name, lambda *_, **__: None) for guard, name in GUARD_METHODS)
-    for kind in triton_driver.LAUNCHERS:
-        yield kind, "run", triton_driver.refuse_launch
-    drivers, driver = type(triton.runtime.driver), triton_driver.TargetDriver()
+    for kind in triton_internals.LAUNCHERS:
+        yield kind, "run", triton_internals.refuse_launch
+    drivers, driver = type(triton.runtime.driver), triton_internals.TargetDriver()
     original = drivers.active
 
     def active(config: Any) -> Any:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.plugins.capture.conditions import question_of
-from kbuild.plugins.capture.expression_values import GPUS, evaluated, names_of, truth
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
+from kbuild.plugins.capture.values import GPUS, evaluated, names_of, truth
 from kbuild.plugins.capture.worker.runs import (
     Bounds,
     NeedsContiguous,

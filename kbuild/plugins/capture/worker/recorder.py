@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
-import triton.language as tl
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -24,164 +21,41 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step
-from kbuild.plugins.capture.worker.operators import (
-    ALLOCATIONS,
-    FILLS,
-    dtype_name,
-    is_view,
-    operator_of,
-    schema_of,
-    uses_default_dtype,
-    writes,
-)
-from kbuild.plugins.capture.worker.runs import NeedsContiguous, Trace
-from kbuild.plugins.capture.worker.settings import Settings
+from kbuild.plugins.capture.worker.recorded_values import RecordedValues, storage_of
+from kbuild.plugins.capture.worker.runs import NeedsContiguous
 from kbuild.plugins.capture.worker.symbols import Symbols
 from kbuild.plugins.capture.worker.tensors import (
+    ALLOCATIONS,
+    FILLS,
     alike,
     assigned,
     broadcast,
-    contiguous_strides,
     indexed,
+    is_view,
+    operator_of,
     require_index,
     require_room,
+    schema_of,
+    uses_default_dtype,
     usual_strides,
+    writes,
 )
 
-_LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
-_HASH = torch.SymInt.__hash__
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
     """Records launches and ATen calls of one run."""
 
     def __init__(self, symbols: Symbols, files: Sequence[Path], place: str = "") -> None:
-        super().__init__()
-        self._place = place
-        """The author's line where none is running, such as in Torch's own backward passes."""
-        self.symbols, self._files = symbols, tuple(str(file) for file in files)
-        self.trace = Trace()
-        self.settings: Settings
-        """Answers the questions about the process that the author's code asks."""
-        self._roots: dict[tuple[int, torch.dtype], str] = {}
-        self._other_dtype: dict[str, str] = {}
-        """View of another dtype -> its tensor; such a view is neither written to nor returned."""
+        RecordedValues.__init__(self, symbols, files, place)
+        TorchDispatchMode.__init__(self)
         self.keeps_strides = False
         """True if `empty_like` follows the strides of a call; else it needs a contiguous tensor."""
         self._like: dict[str, str] = {}
         """Tensor of `empty_like` -> the one whose strides it follows."""
-        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        """Tensors by memory, kept alive: a freed storage's number would be used for another one."""
-
-    # tensors
-
-    def enter(self, name: str, tensor: torch.Tensor) -> None:
-        """Register a tensor under a name."""
-        self._roots[_storage(tensor)] = name
-        self._memory[_storage(tensor)] = tensor
-
-    def argument_of(self, tensor: torch.Tensor) -> str:
-        """The name of an argument, if a tensor is one; empty for views of it."""
-        name = self._roots.get(_storage(tensor), "")
-        is_one = self._memory.get(_storage(tensor)) is tensor
-        is_made = any(buffer["name"] == name for buffer in self.trace.buffers)
-        return name if is_one and not is_made and not name.startswith("grad_") else ""
-
-    def is_allocated(self, tensor: torch.Tensor) -> bool:
-        """True if a tensor is memory that the run allocated, not the result of an operator."""
-        name = self._roots.get(_storage(tensor), "")
-        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
-        return name in buffers and not buffers[name].get("produced")
-
-    def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
-        """Register a tensor that the run made; return its name, the known one if there is one."""
-        if _storage(tensor) in self._roots:
-            return self._roots[_storage(tensor)]
-        name = f"b{len(self.trace.buffers)}"
-        self.enter(name, tensor)
-        shape = self._shape(tensor)
-        if not more.get("produced") and not self._is_contiguous(tensor):
-            # Its strides may reach beyond its number of elements: it is a view of plain memory.
-            symbols = self.symbols
-            count = tensor.numel()
-            room = symbols.text_of(count) if is_dense else symbols.text_of_extent(tensor)
-            shape |= {"sizes": [room], "strides": ["1"]}
-        self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
-        return name
-
-    def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
-        text = self.symbols.text_of
-        is_contiguous = self._is_contiguous(tensor)
-        strides = contiguous_strides(tensor.shape) if is_contiguous else tensor.stride()
-        return {
-            "sizes": [text(size) for size in tensor.shape],
-            "strides": [text(stride) for stride in strides],
-            "offset": text(tensor.storage_offset()),
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-        }
-
-    def value(self, value: Any) -> Any:
-        """A value as JSON: `{"tensor": ...}`, `{"int": ...}` and so on."""
-        if value is None:
-            return None
-        if isinstance(value, tl.constexpr):
-            return self.value(value.value)
-        if isinstance(value, torch.Tensor):
-            if _storage(value) not in self._roots:
-                raise CaptureError("uses a tensor that is not an argument", self.line())
-            return {"tensor": self._roots[_storage(value)], **self._shape(value)}
-        if isinstance(value, DESCRIPTORS):
-            return self._descriptor(value)
-        if isinstance(value, (list, tuple, torch.Size)):
-            return {"list": [self.value(item) for item in value]}
-        for kind, types, write in self._plain_values():
-            if isinstance(value, types):
-                return {kind: self._without_address(write(value), value)}
-        raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
-
-    def _without_address(self, written: str, value: Any) -> str:
-        """The text of a value, which may not depend on an address: images have none."""
-        if "address(" in written and isinstance(value, torch.SymBool):
-            return repr(bool(value))
-        if "address(" in written:
-            raise CaptureError("passes an address as a number: pass the tensor", self.line())
-        return written
-
-    def _descriptor(self, descriptor: Any) -> dict[str, Any]:
-        """Describe a descriptor as JSON: its tensor, and the properties that matter to images."""
-        text = self.symbols.text_of
-        value = self.value(descriptor.base)
-        for key, numbers in (("sizes", descriptor.shape), ("strides", descriptor.strides)):
-            value[key] = [text(number) for number in numbers]
-        return {**value, "descriptor": description_of(descriptor, self.line())}
-
-    def _address(self, tensor: torch.Tensor) -> Any:
-        """Replace `Tensor.data_ptr`."""
-        name = self._roots.get(_storage(tensor))
-        if name is None:
-            raise CaptureError("asks where a tensor lies that is not an argument", self.line())
-        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
-        while name in buffers and buffers[name].get("aliases"):
-            name = buffers[name]["aliases"]
-        given = (
-            None if name in buffers else self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
-        )
-        return address_of(tensor, given)
-
-    def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
-        """Kinds of plain values with their types and how to write one; `bool` before `int`."""
-        number = self.symbols.text_of
-        yield "bool", (bool, torch.SymBool), number
-        yield "int", (int, torch.SymInt), number
-        yield "float", (float, torch.SymFloat), number
-        yield "string", str, str
-        yield "dtype", (torch.dtype, tl.dtype), dtype_name
-        for kind in ("device", "memory_format", "layout"):
-            yield kind, getattr(torch, kind), str
 
     def paused(self) -> AbstractContextManager[Any]:
         """Operators in this context are not recorded; none is while `__torch_dispatch__` runs."""
@@ -206,7 +80,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             NeedsContiguous: it is not.
         """
         if self.is_free(tensor):
-            root = self._roots[_storage(tensor)]
+            root = self._roots[storage_of(tensor)]
             raise NeedsContiguous(self._like.get(root, root))
 
     def contiguous(
@@ -215,7 +89,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Replace `Tensor.contiguous` by one step that copies where needed, not by two paths."""
         if memory_format is not torch.contiguous_format:
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
-        if self._is_contiguous(tensor):
+        if self.is_contiguous(tensor):
             return tensor
         argument, copy = self.value(tensor), self._new(tensor)
         name = self.buffer(copy, produced=True, aliases=argument["tensor"])
@@ -245,14 +119,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "aten": operator, "arguments": arguments, "results": [name], "written": [],
             "line": self.line(),
         })  # fmt: skip
-
-    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        """True if a tensor is contiguous in every call; Torch may write a stride as `max(N, 1)`."""
-        text = self.symbols.text_of
-        expected = contiguous_strides(tensor.shape)
-        usual = usual_strides(tensor.shape)
-        strides = [text(stride) for stride in tensor.stride()]
-        return strides in ([text(e) for e in expected], [text(s) for s in usual])
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Replacements of tensor methods that would decide on strides, and so fork paths."""
@@ -287,38 +153,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "data_ptr": addressed,
         }  # fmt: skip
 
-    # places
-
-    def modules(self) -> Iterator[Any]:
-        """The author's modules that have been imported."""
-        for module in list(sys.modules.values()):
-            if str(getattr(module, "__dict__", {}).get("__file__")).startswith(self._files):
-                yield module
-
-    def hashed(self, number: torch.SymInt, frame: FrameType) -> int:
-        """The hash of a symbol where the author asks for it, as `size in {64, 128}` does.
-
-        It decides on the value: every value is a path.
-        """
-        is_author = self.is_author(frame.f_code.co_filename)
-        return hash(int(number)) if is_author else int(_HASH(number))
-
-    def is_author(self, file: str) -> bool:
-        """True if a file of code is one of the author's."""
-        for folder in self._files:
-            if file.startswith(f"{folder}/"):
-                return "/site-packages/" not in file[len(folder) :]
-        return False
-
-    def line(self) -> str:
-        """`FILE:LINE` of the author's line that is running."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
-        while frame is not None:
-            if self.is_author(frame.f_code.co_filename):
-                return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            frame = frame.f_back
-        return self._place
-
     # ATen
 
     def __torch_dispatch__(
@@ -348,8 +182,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
         if follows:
-            root = self._roots[_storage(args[0])]
-            self._like[self._roots[_storage(result)]] = self._like.get(root, root)
+            root = self._roots[storage_of(args[0])]
+            self._like[self._roots[storage_of(result)]] = self._like.get(root, root)
         return result
 
     def _validate(self, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -358,7 +192,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if uses_default_dtype(operator, args, kwargs):
             kwargs["dtype"] = self.settings.require_default_dtype()
         if operator == "as_strided":
-            require_room(self._memory.get(_storage(args[0])), *args)
+            require_room(self._memory.get(storage_of(args[0])), *args)
         elif operator == "select":
             require_index(*args)
 
@@ -404,7 +238,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
         """True if an operator's result is a view fully described by sizes, strides and offset."""
-        known = all(_storage(tensor) in self._roots for tensor in tensors)
+        known = all(storage_of(tensor) in self._roots for tensor in tensors)
         if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
                 raise CaptureError("makes a tensor from data of Python", self.line())
@@ -431,7 +265,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._judge_written(written)
         if any(writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
             raise CaptureError(f"writes to a list of tensors with `{func}`", self.line())
-        new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
+        new = [tensor for tensor in tensors if storage_of(tensor) not in self._roots]
         if new and len(new) != len(tensors):
             raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
         if is_view(func):
@@ -473,8 +307,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
         self.trace.steps.append(step)
-
-
-def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
-    """Identity of a tensor's memory; a view of another dtype counts as a tensor of its own."""
-    return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from triton.runtime import driver
 
-from kbuild.plugins.capture.expression_values import CAPABILITIES
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.worker.generated import generated_sources, install_driver
+from kbuild.plugins.capture.values import CAPABILITIES
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.paths import walk
 from kbuild.plugins.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
@@ -91,17 +91,8 @@ def captured(request: Request) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     calls = []
     for configuration in configurations(request):
-        hints = dict(request.examples)
-        arguments = [
-            (parameter.name, _value(parameter, configuration, hints, request))
-            for parameter in parameters
-        ]
-        hints = {
-            "sm_count()": 132,
-            "capability()": capability or 90,
-            **_size_hints(arguments, bounds, request.examples),
-            **hints,
-        }
+        arguments, hints = _arguments(parameters, configuration, bounds, request)
+        hints = {"sm_count()": 132, "capability()": capability or 90, **hints}
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
             request.backward, f"{source}:{line}", contiguous, device, request.generated,
@@ -134,6 +125,21 @@ def captured(request: Request) -> dict[str, Any]:
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _arguments(
+    parameters: Sequence[inspect.Parameter],
+    configuration: Mapping[str, Any],
+    bounds: Mapping[str, Bounds],
+    request: Request,
+) -> tuple[list[tuple[str, Any]], dict[str, float]]:
+    """The arguments of the calls of a configuration, and hints for their symbols."""
+    hints = dict(request.examples)
+    arguments = [
+        (parameter.name, _value(parameter, configuration, hints, request))
+        for parameter in parameters
+    ]
+    return arguments, {**_size_hints(arguments, bounds, request.examples), **hints}
 
 
 def _function(named: Any, request: Request) -> Any:
@@ -296,3 +302,48 @@ def _alone() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_PROPERTIES = {
+    "max_shared_mem": 3 << 15, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
+}  # fmt: skip
+"""Device properties that generators derive defaults from; made up, and the same for every GPU."""
+
+
+class GeneratorDriver:
+    """A driver of Triton for generators; nothing is launched with it."""
+
+    @property
+    def utils(self) -> GeneratorDriver:
+        """The driver itself, which answers the questions about the device."""
+        return self
+
+    def get_current_device(self) -> int:
+        """Number of the only device."""
+        return 0
+
+    def get_device_properties(self, _: int) -> Mapping[str, int]:
+        """Properties that are the same for every GPU, so that the sources are the same."""
+        return _PROPERTIES
+
+
+def install_driver() -> None:
+    """Let generators see a GPU, for the rest of the process."""
+    driver.set_active(GeneratorDriver())
+
+
+def generated_sources(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """File -> source of the kernels that runs launched and no author has written, in order."""
+    home = f"{Path.home()}/"
+    files = (
+        step["file"]
+        for run in runs
+        for trace in run["traces"]
+        for step in trace["steps"]
+        if "launch" in step
+    )
+    return {
+        file: Path(file).read_text("utf-8")
+        for file in dict.fromkeys(files)
+        if file.startswith(home)
+    }

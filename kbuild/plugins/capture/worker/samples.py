@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kbuild.plugins.capture.expression_values import GPUS
 from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import GPUS
 from kbuild.plugins.capture.worker.paths import numbers_of
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.runs import (

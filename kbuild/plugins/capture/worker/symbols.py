@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from kbuild.plugins.capture.expression_values import next_power_of_2
+from kbuild.plugins.capture.values import next_power_of_2
 from kbuild.plugins.capture.worker.printer import Printer, UnprintableError
 from kbuild.plugins.capture.worker.runs import Bounds
 from kbuild.plugins.capture.worker.tensors import extent_of

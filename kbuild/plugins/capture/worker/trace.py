@@ -18,12 +18,13 @@ from torch._subclasses import fake_tensor
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from kbuild.plugins.capture.expression_values import CAPABILITIES
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.steps import written_roots
+from kbuild.plugins.capture.values import CAPABILITIES
 from kbuild.plugins.capture.worker.calls import CallFilter
-from kbuild.plugins.capture.worker.contexts import Context, Needs
 from kbuild.plugins.capture.worker.differentiation import (
+    Context,
+    Needs,
     defines_functions,
     differentiable,
     gradients,
@@ -38,12 +39,12 @@ from kbuild.plugins.capture.worker.runs import (
     NeedsContiguous,
     NeedsGradients,
     NotFollowedError,
+    Structure,
     TensorArgument,
     Trace,
     WrapperCall,
 )
 from kbuild.plugins.capture.worker.settings import Settings
-from kbuild.plugins.capture.worker.structures import Structure
 from kbuild.plugins.capture.worker.symbols import Numbers, Symbols
 from kbuild.plugins.capture.worker.tensors import usual_strides
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbuild.ops.expression import EvaluationError, parse
-from kbuild.plugins.capture.expression_values import evaluated
 from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import evaluated
 from tests.unit.ops.expression.test_expression_codegen import run
 
 torch = pytest.importorskip("torch")

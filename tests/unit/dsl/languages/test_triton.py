@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.language import LANGUAGES, flavour_of
-from kbuild.ops.model import ArgumentSource
+from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import ImageTarget
 from tests.support.sections import op_of, text_of
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.system.errors import BuildError
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
 from tests.support.launcher.rich import TABLES, rich
@@ -26,10 +26,10 @@ def test_images_are_aligned_and_stored_once():
     """Both candidates with the same code: one for each of fast and plain."""
     op = small(kernel=dataclasses.replace(KERNEL, change=lambda unit: {"shared": 3}))
     same = [dataclasses.replace(c, code=b"12345") for c in op.launches[0].compiled]
-    ones = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
+    ones = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
     assert files_of("k", [ones])["aot/k.bin"] == b"12345"
     same[1] = dataclasses.replace(same[1], code=b"6")
-    two = CompiledOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
+    two = ResolvedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=tuple(same)),))
     assert files_of("k", [two])["aot/k.bin"] == b"12345" + bytes(11) + b"6"
 
 
@@ -63,7 +63,7 @@ def test_a_launch_for_other_devices(driver, tmp_path):
     (op,) = ops_of(TWO)
     both = launched(op, {"k": KERNEL}, ("sm_90a",))
     other = dataclasses.replace(both.launches[1], compiled=())
-    files = files_of("two", [CompiledOp(op, (both.launches[0], other))], module=True)
+    files = files_of("two", [ResolvedOp(op, (both.launches[0], other))], module=True)
     torch.ops.load_library(str(extension(files, tmp_path, "_two_launches", "-O0")))
     driver.said()
     torch.ops._two_launches.two(torch.ones(8).half())

@@ -13,13 +13,8 @@ import pytest
 from kbuild.dsl.python_package import AOT_MODULE, PYTHON_FOLDER, package_files
 from kbuild.ops.model import Projection
 from kbuild.ops.schema.parser import parse_schema
-from kbuild.plugins.capture.captured_modules import (
-    FUNCTIONS_MODULE,
-    OPS_MODULE,
-    captured_source,
-    ops_source,
-    projections,
-)
+from kbuild.plugins.capture.captured_modules import OPS_MODULE, ops_source, projections
+from kbuild.plugins.capture.functions_module import FUNCTIONS_MODULE, captured_source
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.resolved_kernel import ResolvedOp
 from kbuild.ops.fake_kernels import fake_source
 from tests.support.launcher.functions import Functions, library, without_fallback
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
@@ -152,7 +152,7 @@ if importlib.util.find_spec("tvm_ffi"):
     HOSTS.append("tvm-ffi")
 
 
-def other(*, returned: bool = True) -> tuple[CompiledOp, ...]:
+def other(*, returned: bool = True) -> tuple[ResolvedOp, ...]:
     ops = [op for op in ops_of(SECTION) if returned or not (op.returned or op.name == "moved")]
     made = tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
     return made if returned else without_fallback(made)
@@ -480,12 +480,12 @@ class TestResultsThatMayBeNone:
 
     def test_tvm_ffi_has_none(self):
         maybe = [one for one in other() if one.spec.name == "maybe"]
-        with pytest.raises(ValueError, match="`maybe` returns `lse` or None, which TVM-FFI"):
+        with pytest.raises(ValueError, match="`maybe`: a result that may be None cannot"):
             files_of("other", maybe, framework="tvm-ffi")
 
     def test_tvm_ffi_has_no_devices(self):
         moved = [one for one in other() if one.spec.name == "moved"]
-        with pytest.raises(ValueError, match="`moved` takes the device `device`, which TVM-FFI"):
+        with pytest.raises(ValueError, match=r"`moved`: `Device.* device.*` cannot be passed"):
             files_of("other", moved, framework="tvm-ffi")
 
 

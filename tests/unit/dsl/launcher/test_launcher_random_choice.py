@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.candidates import closest_target
-from kbuild.dsl.launcher.launch_variants import is_compiled_for
+from kbuild.dsl.launcher.resolved_kernel import is_compiled_for
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, merge_tables
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
 from tests.support.launcher.row_choice import OpCall, choose_candidate, rows_for_call

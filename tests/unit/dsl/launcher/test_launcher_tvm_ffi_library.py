@@ -88,7 +88,7 @@ def test_two_kernels_in_one_library(driver, tmp_path):
 
 
 def test_nothing_can_be_fallen_back_on():
-    with pytest.raises(ValueError, match=r'`late` has `fallback = "jit"`, which TVM-FFI cannot'):
+    with pytest.raises(ValueError, match="`late`: runs the DSL on tensors of Torch"):
         launcher_files("rich", rich(), module=False, framework="tvm-ffi")
 
 

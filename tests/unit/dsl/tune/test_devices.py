@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.dsl.tune.devices import AvailableDevices, Device
+from kbuild.dsl.tune.host import AvailableDevices, Device
 from kbuild.system.errors import ToolchainError
 
 DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import RaceJob, benchmarks_of, jobs_of
 from kbuild.ops.manifest import ManifestKernel, OpManifest
 from tests.support.sections import read

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.tuning import TuneResult, TuningProgress, require_complete, tune_models
 from kbuild.system.errors import IncompleteError, ToolchainError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.tune.cases import make_case
-from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import REPETITIONS, Journal, results_of
 from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings

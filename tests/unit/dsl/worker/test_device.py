@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from kbuild.dsl.aot_compiler import arch_of_target, functions_from_answers
 from kbuild.dsl.devices import cuda_devices, device_facts
 from kbuild.dsl.worker import torch_stub
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCache
+from kbuild.dsl.worker_client import arch_of_target, functions_from_answers
 from kbuild.ops.unit import CPU_TARGET, ImageTarget
 from kbuild.system.errors import BuildError
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from kbuild.ops.expression import EvaluationError, ExpressionError, arithmetic_header
+from kbuild.ops.expression import ExpressionError, arithmetic_header
 from kbuild.ops.expression.floating import parse_float
 
 FLOATS = {"scale", "eps", "xs"}
@@ -59,27 +59,8 @@ def own(numbers: dict[str, int], floats: dict[str, float]) -> dict[str, float]:
     return {**floats, "xs[1]": floats["eps"], "xs[-1]": floats["scale"]}
 
 
-def test_values_are_those_of_python():
-    refused = 0
-    for text, numbers, floats in cases():
-        formula = parse_float(text, FLOATS)
-        assert formula is not None
-        wanted = value(text, numbers, floats)
-        if wanted is None:
-            refused += 1
-            with pytest.raises(EvaluationError):
-                formula.evaluate(numbers, own(numbers, floats))
-        else:
-            assert formula.evaluate(numbers, own(numbers, floats)) == wanted, (
-                text,
-                numbers,
-                floats,
-            )
-    assert refused > 20
-
-
 @pytest.mark.compile
-def test_values_are_the_same_in_cxx(tmp_path):
+def test_values_are_those_of_python(tmp_path):
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     lines, wanted = [], []
@@ -102,6 +83,7 @@ int main() { const kbuild::Arithmetic checked{""}; (void)checked;
     subprocess.run(command, cwd=tmp_path, check=True)  # noqa: TID251
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)  # noqa: TID251
     results = done.stdout.splitlines()
+    assert results.count("refused") > 20
     for answer, number, case in zip(results, wanted, cases(), strict=True):
         assert (answer if answer == "refused" else float.fromhex(answer).hex()) == number, case
 

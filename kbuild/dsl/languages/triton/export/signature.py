@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kbuild.backends import rocm
-from kbuild.ops.binding import KernelParameter
-from kbuild.ops.model import Pairs
+from kbuild.ops.bound_launch import KernelParameter
+from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget
 from kbuild.project.config.issue import did_you_mean, listed
 from kbuild.system.errors import UsageError

@@ -8,25 +8,23 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ._launch_values import (
-    DTYPES,
-    Config,
     Constexpr,
     Dtype,
     GluonDescriptor,
     SharedLayout,
     TensorDescriptor,
     TensorWrapper,
+    constant_value,
 )
 
 _INT32 = (-(2**31), 2**31 - 1)
 _MISSING = object()
 """Default value for parameters that a launch must pass."""
-_OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
+OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
 """Launch options that have no effect with these values."""
 
 
@@ -105,12 +103,12 @@ class JITFunction(KernelInterface):
         options = {name: value for name, value in kwargs.items() if name not in names}
         bound = self.signature.bind(*args, **own)
         bound.apply_defaults()
-        values = {name: _plain(value) for name, value in bound.arguments.items()}
+        values = {name: plain(value) for name, value in bound.arguments.items()}
         options |= {name: values[name] for name in self.table_options & values.keys()}
         return values, {
-            name: _plain(value)
+            name: plain(value)
             for name, value in options.items()
-            if value is not None and _OWN_OPTIONS.get(name, ...) != value
+            if value is not None and OWN_OPTIONS.get(name, ...) != value
         }
 
     @functools.cached_property
@@ -160,7 +158,7 @@ class JITFunction(KernelInterface):
         )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Normalise a value for looking up images."""
     if isinstance(value, Constexpr):
         return value.value
@@ -203,7 +201,7 @@ def _for_triton(value: Any) -> Any:
     return value.tensor if isinstance(value, TensorWrapper) else value
 
 
-_SCALARS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "none": None}
+SCALARS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "none": None}
 
 
 class LaunchSource:
@@ -261,7 +259,7 @@ class LaunchSource:
         key: list[Any] = []
         for name in self.function.arg_names:
             if name in self.constants:
-                value = _constant_value(launch["constants"].get(name))
+                value = constant_value(launch["constants"].get(name))
                 key.append(value)
                 if self._is_ambiguous(name):
                     key.append(value.__class__)
@@ -272,7 +270,7 @@ class LaunchSource:
 
     def _is_ambiguous(self, name: str) -> bool:
         """True if a constant equals values of other types: `1`, `True` and `1.0`."""
-        values = [_constant_value(launch["constants"].get(name)) for launch in self.launches]
+        values = [constant_value(launch["constants"].get(name)) for launch in self.launches]
         return any(isinstance(value, float) or value in (0, 1) for value in values)
 
     def _key_parts(self) -> Iterator[str]:
@@ -394,171 +392,4 @@ def _kind_value(kind: Any) -> Any:
         return key if layout is None else (*key, *SharedLayout(**layout, element_bitwidth=0).key())
     if kind.startswith("*"):
         return getattr(torch, kind[1:])
-    return _SCALARS.get(kind, kind)
-
-
-def _constant_value(value: Any) -> Any:
-    """Constant in a table as a Python value."""
-    if isinstance(value, Mapping):
-        return _dtype(value["dtype"]) if "dtype" in value else value["string"]
-    return value
-
-
-def _dtype(torch_name: str) -> Dtype:
-    dtypes = (Dtype(name) for name in DTYPES.values())
-    return next(dtype for dtype in dtypes if dtype.torch_name == torch_name)
-
-
-class Heuristics(KernelInterface):
-    """A kernel with `@triton.heuristics`."""
-
-    def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:
-        self.fn, self.values, self.arg_names = fn, values, fn.arg_names
-        self.__name__: str = fn.__name__
-
-    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        known = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        own = dict(kwargs)
-        for name, value in self.values.items():
-            own[name] = known[name] = value(known)
-        return own
-
-    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the values that the heuristics compute."""
-        if isinstance(self.fn, JITFunction) and self.values.keys() <= {*self.arg_names}:
-            self.__dict__["launch"] = LaunchSource(self.fn, self.values).executed()["launch"]
-            return self.launch(grid, *args, **kwargs)
-        known = dict(zip(self.arg_names, args, strict=False))
-        known.update(kwargs)
-        for name, value in self.values.items():
-            kwargs[name] = known[name] = value(known)
-        return self.fn.launch(grid, *args, **kwargs)
-
-    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """See `KernelInterface.is_compiled_for`."""
-        return bool(self.fn.is_compiled_for(args, self._completed(args, kwargs)))
-
-
-class Autotuner(KernelInterface):
-    """A kernel with `@triton.autotune`; launches use the tuned candidate or the first compiled one.
-
-    Candidates' hooks run as with Triton; the tuner's hooks do not, since nothing is measured.
-    """
-
-    def __init__(
-        self,
-        fn: Any,
-        configs: Sequence[Config],
-        key: Sequence[str],
-        prune_configs_by: Mapping[str, Any] | None,
-    ) -> None:
-        self.fn, self.arg_names, self.keys = fn, fn.arg_names, list(key)
-        self.configs = list(configs) or [Config({})]
-        self.base_fn = fn
-        while not inspect.isfunction(self.base_fn):
-            self.base_fn = self.base_fn.fn
-        self.early_config_prune = (prune_configs_by or {}).get("early_config_prune")
-        self.cache: dict[Any, tuple[Config, dict[str, Any]]] = {}
-        self.best_config: Config | None = None
-        self.__name__: str = fn.__name__
-
-    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the candidate of the call's key, chosen on first use."""
-        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        get = named.get
-        key = (
-            *[get(name) for name in self.keys],
-            *[getattr(get(name), "dtype", None) for name in self._tensors],
-        )
-        try:
-            config, own = self.cache[key]
-        except KeyError:
-            config, own = self.cache[key] = self._chosen(named, args, kwargs)
-        self.best_config = config
-        if config.pre_hook is not None:
-            config.pre_hook({**named, **own})
-        return self.fn.launch(grid, *args, **kwargs, **own)
-
-    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """See `KernelInterface.is_compiled_for`."""
-        return any(
-            self.fn.is_compiled_for(args, {**kwargs, **config.all_kwargs()})
-            for config in self.configs
-        )
-
-    def _chosen(
-        self, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Config, dict[str, Any]]:
-        configs = self.configs
-        if self.early_config_prune is not None:
-            nargs = dict(zip(self.arg_names, args, strict=False))
-            configs = list(self.early_config_prune(configs, nargs, **kwargs))
-        for config in (*self._tuned(configs, named), *configs):
-            own = _without_defaults(config)
-            if config.pre_hook is not None:  # it may set the block of a descriptor
-                config.pre_hook({**named, **own})
-            if self.fn.is_compiled_for(args, {**kwargs, **own}):
-                return config, own
-        return configs[0], _without_defaults(configs[0])
-
-    @property
-    def _table(self) -> Mapping[str, Any]:
-        function = self.fn
-        while not isinstance(function, JITFunction):
-            function = function.fn
-        return function.table or {"launches": ()}
-
-    @functools.cached_property
-    def _tensors(self) -> list[str]:
-        """Parameters that are tensors in some launch."""
-        arguments = [launch["arguments"] for launch in self._table["launches"]]
-        return [
-            name
-            for name in self.arg_names
-            if any(
-                kinds.get(name, "none") not in ("none", *_SCALARS, "int64") for kinds in arguments
-            )
-        ]
-
-    def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
-        """Candidates that were fastest in recorded calls, the nearest call first."""
-        rows = self._table.get("tuned", ())
-        key = [_plain(named.get(name)) for name in self.keys]
-        device = _device_name(named.values()) if rows else ""
-        rows = [row for row in rows if row["device"] == device] or rows
-        nearest = sorted(rows, key=lambda row: _distance(row["key"], key))[:1]
-        return [
-            config
-            for row in nearest
-            for config in configs
-            if _without_defaults(config) == row["config"]
-        ]
-
-
-def _without_defaults(config: Config) -> dict[str, Any]:
-    """Constants and options of a candidate, without those that have no effect."""
-    return {
-        name: value
-        for name, value in config.all_kwargs().items()
-        if _OWN_OPTIONS.get(name, ...) != value
-    }
-
-
-def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
-    """Distance between two keys, for finding the nearest recorded call."""
-    distance = 0.0
-    for a, b in zip(left, right, strict=False):
-        if isinstance(a, int) and isinstance(b, int):
-            distance += abs(math.log2(1 + abs(a)) - math.log2(1 + abs(b)))
-        elif a != b:
-            distance += 64.0
-    return distance
-
-
-def _device_name(values: Any) -> str:
-    for value in values:
-        if getattr(value, "is_cuda", False):
-            import torch
-
-            return str(torch.cuda.get_device_name(value.device))
-    return ""
+    return SCALARS.get(kind, kind)

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ._launch_kernels import Autotuner, Heuristics, JITFunction, KernelInterface
+from ._launch_kernels import JITFunction, KernelInterface
+from ._launch_tuned import Autotuner, Heuristics
 from ._launch_values import (
     DTYPES,
     Config,

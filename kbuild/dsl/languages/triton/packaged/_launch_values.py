@@ -269,3 +269,15 @@ class Config:
         return ", ".join(f"{name}: {value}" for name, value in self.all_kwargs().items())
 
     __repr__ = __str__
+
+
+def constant_value(value: Any) -> Any:
+    """Constant in a table as a Python value."""
+    if isinstance(value, Mapping):
+        return _dtype(value["dtype"]) if "dtype" in value else value["string"]
+    return value
+
+
+def _dtype(torch_name: str) -> Dtype:
+    dtypes = (Dtype(name) for name in DTYPES.values())
+    return next(dtype for dtype in dtypes if dtype.torch_name == torch_name)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.model import IssueCollector
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError, ToolchainError
 from tests.support.sections import read
 

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
-from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.ops.model import TuneProposal
 from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from tests.support.sections import read
 

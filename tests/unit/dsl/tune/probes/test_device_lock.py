@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from kbuild.dsl.tune.probes.device_lock import device_in_use
+from kbuild.dsl.tune.probes.processes import device_in_use
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 

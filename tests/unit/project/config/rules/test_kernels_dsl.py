@@ -128,10 +128,6 @@ def test_functions_for_tvm_ffi_do_not_fall_back(said):
             "add(Tensor x, Tensor y, Device? device=None) -> Tensor",
             "`Device? device=None` cannot be passed through TVM-FFI\n  hint: leave it out",
         ),
-        (
-            "add(Tensor x, Tensor y, bool w) -> (Tensor out, Tensor? lse)",
-            "a result that may be None cannot be returned through TVM-FFI\n  hint: return an empty",
-        ),
         ("add(Tensor x, Tensor y, str[] s) -> Tensor", "`s` is a `str[]`\n  hint: write one `str`"),
         ("add(Tensor x, Tensor y, float[] a, bool[] b, ScalarType? c) -> Tensor", ""),
         ("add(Tensor x, Tensor y, Tensor[2] xs, Tensor?[2] ys) -> Tensor", ""),
@@ -146,7 +142,7 @@ def test_what_tvm_ffi_does_not_pass(said, schema, words):
 
 
 @pytest.mark.parametrize(
-    "argument", ["Device? device", "Tensor[2] xs", "int[] n", "str s", "Tensor?[1] xs"]
+    "argument", ["Device? device", "Tensor[2] xs", "int[] many", "str s", "Tensor?[1] xs"]
 )
 def test_what_older_torches_do_not_pass(said, argument):
     text = ADD.replace("add(Tensor x, Tensor y) ->", f"add(Tensor x, Tensor y, {argument}) ->")
@@ -154,10 +150,12 @@ def test_what_older_torches_do_not_pass(said, argument):
     assert words in said(text.replace("[torch]", '[torch]\nstable-abi = "2.9"'), FILES)
 
 
-STEP = """
-views = { flat = { of = "x", shape = ["numel(x)"] } }
+GRID = 'configs = [{ BLOCK = 1024, num_warps = 4 }]\ngrid = ["cdiv(n, BLOCK)"]\n'
+STEP = f"""
+views = {{ flat = {{ of = "x", shape = ["numel(x)"] }} }}
 [[kernel.add.op.launch]]
-function = "add"
+function = "add_kernel"
+{GRID}
 [[kernel.add.op.launch]]
 aten = "zero_"
 arguments = ["out"]
@@ -165,14 +163,23 @@ arguments = ["out"]
 
 
 def test_aten_calls_need_torch_and_lists(said):
-    found = said(TVM_FFI + STEP, TVM_FFI_FILES)
+    found = said(TVM_FFI.replace(GRID, "") + STEP, TVM_FFI_FILES)
     assert "op[0].launch[1].aten: calls ATen, which a function for TVM-FFI cannot do" in found
     assert "op[0].views: no function for TVM-FFI has views" in found
     projected = 'projections = [{ schema = "p(Tensor x, Tensor y) -> Tensor", results = ["out"] }]'
     found = said(f"{TVM_FFI}\n{projected}\n", TVM_FFI_FILES)
     assert "op[0].projections: no function for TVM-FFI has projections" in found
-    found = said(ADD.replace("[torch]", '[torch]\nstable-abi = "2.9"') + STEP, FILES)
-    assert "aten: ATen is not called through the stable ABI of Torch 2.9\n  hint: write" in found
+    text = ADD.replace("[torch]", '[torch]\nstable-abi = "2.9"').replace(GRID, "") + STEP
+    assert "aten: ATen is not called through the stable ABI of Torch 2.9\n  hint: write" in said(
+        text, FILES
+    )
+
+
+def test_results_that_may_be_none_need_torch(said):
+    text = TVM_FFI.replace("-> Tensor", "-> (Tensor out, Tensor? rest)")
+    text = text.replace('out = "x"', 'out = "x", rest = "x"') + 'returned = { rest = "n > 1" }\n'
+    words = "a result that may be None cannot be returned through TVM-FFI\n  hint: return an empty"
+    assert words in said(text, TVM_FFI_FILES)
 
 
 def test_kernels_in_cxx_have_sources_that_export_them(said):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.dsl.languages.triton.export.link import link, read_header
+from kbuild.dsl.languages.triton.export.command import link, read_header
 from kbuild.system.errors import UsageError
 from tests.support.exported_functions import compiled, files, run, symbol
 

@@ -1,61 +1,22 @@
-"""Compiled ops, and the images of their launches by kind of call, candidate and constants."""
+"""A kernel whose launches are bound to its functions and, once compiled, have their images."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 
 from kbuild.dsl.launcher.images import Slot, assumed_slots, slot_of
-from kbuild.ops.binding import BoundLaunch, tensors_used
+from kbuild.ops.bound_launch import BoundLaunch, tensors_used
 from kbuild.ops.image import UnitImage
-from kbuild.ops.model import (
-    Candidate,
-    Constant,
-    ConstantPairs,
-    DtypeName,
-    Launch,
-    OpSpec,
-    Scalar,
-    Value,
-)
+from kbuild.ops.language import KernelFunction
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate, Constant, ConstantPairs, DtypeName, Launch, Value
 from kbuild.ops.unit import KernelUnit
-
-
-@dataclass(frozen=True)
-class CompiledLaunch:
-    """One launch of an op with its images."""
-
-    launch: Launch
-    """The launch with its final candidates, which are the kernel's own if it is autotuned."""
-    bound: BoundLaunch
-    compiled: tuple[UnitImage, ...]
-
-
-@dataclass(frozen=True)
-class CompiledOp:
-    """An op with all its launches."""
-
-    spec: OpSpec
-    launches: tuple[CompiledLaunch, ...]
-
-    @cached_property
-    def on_demand(self) -> frozenset[str]:
-        """Results and temporaries that are allocated when a step first uses them.
-
-        ATen calls produce them, or they are temporaries that only conditional steps use.
-        """
-        op, always = self.spec, set[str]()
-        for launched in self.launches:
-            if launched.launch.when is None:
-                always |= tensors_used(launched.launch, launched.bound)
-        for call in op.aten:
-            always |= call.tensors() if call.when is None else set()
-        roots = {op.viewed(name) for name in always}
-        return op.produced | {name for name in op.temporaries if name not in roots}
+from kbuild.plan.plan import AotKernel
 
 
 @dataclass(frozen=True)
@@ -64,33 +25,37 @@ class LaunchVariant:
 
     combination: int
     candidate: int
-    """Index into `LaunchVariants.candidates`."""
+    """Index into `ResolvedLaunch.candidates`."""
     constants: tuple[int, ...]
     """Values of the constants that calls decide, in the order of `decided`."""
     compiled: tuple[UnitImage, ...]
 
 
 @dataclass(frozen=True)
-class LaunchVariants:
-    """The images of one launch, ordered for the tables of the launcher."""
+class ResolvedLaunch:
+    """A launch, bound to the kernel function that it names, with its images once it is compiled."""
 
     op: OpSpec
-    launched: CompiledLaunch
+    launch: Launch
+    """The launch with its final candidates, which are the kernel's own if it is autotuned."""
+    bound: BoundLaunch
+    function: KernelFunction
+    compiled: tuple[UnitImage, ...] = ()
 
     @cached_property
     def decided(self) -> tuple[Constant, ...]:
         """The constants that calls decide."""
-        return tuple(c for c in self.launched.launch.constants if c.expression is not None)
+        return tuple(c for c in self.launch.constants if c.expression is not None)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """All values that some image takes or assumes something about."""
         slots: dict[Slot, None] = {}
-        for unit_image in self.launched.compiled:
+        for unit_image in self.compiled:
             image = unit_image.image
             slots |= {slot_of(p): None for p in image.parameters if p.name}
             slots |= dict.fromkeys(assumed_slots(image))
-        bound = self.launched.bound
+        bound = self.bound
         try:
             _ = [bound.source(slot.argument) for slot in slots]
         except KeyError as error:
@@ -107,23 +72,23 @@ class LaunchVariants:
     @cached_property
     def candidates(self) -> tuple[int, ...]:
         """Indices of the candidates that have images."""
-        every = enumerate(self.launched.launch.candidates)
-        units = [unit_image.unit for unit_image in self.launched.compiled]
+        every = enumerate(self.launch.candidates)
+        units = [unit_image.unit for unit_image in self.compiled]
         return tuple(at for at, c in every if any(is_compiled_for(c, unit) for unit in units))
 
     @cached_property
     def is_conditional(self) -> bool:
         """True if some builds may have no image because no device meets the conditions."""
-        launch = self.launched.launch
+        launch = self.launch
         candidates = (c.when is not None or bool(c.archs) for c in launch.candidates)
         return bool(self.op.require) or launch.when is not None or all(candidates)
 
     @cached_property
-    def all(self) -> tuple[LaunchVariant, ...]:
+    def variants(self) -> tuple[LaunchVariant, ...]:
         """All variants, sorted by kind of call, candidate and constants."""
         images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
-        for compiled in self.launched.compiled:
-            unit, every = compiled.unit, self.launched.launch.candidates
+        for compiled in self.compiled:
+            unit, every = compiled.unit, self.launch.candidates
             candidates = [
                 i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)
             ]
@@ -138,7 +103,7 @@ class LaunchVariants:
 
     def tier(self, compiled: UnitImage) -> int:
         """Rank of an image: calls try higher ones first; 0 is for images that fit every call."""
-        image, sets = compiled.image, self.launched.launch.divisible
+        image, sets = compiled.image, self.launch.divisible
         if not image.divisible and not image.ones:
             return 0
         return len(sets) - sets.index(compiled.unit.divisible)
@@ -147,7 +112,7 @@ class LaunchVariants:
         """First variant of each (kind of call, candidate) in order, and the end."""
         count = count_call_kinds(self.op) * len(self.candidates)
         offsets = [0] * (count + 1)
-        for variant in self.all:
+        for variant in self.variants:
             offsets[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
         for at in range(count):
             offsets[at + 1] += offsets[at]
@@ -167,6 +132,65 @@ class LaunchVariants:
         for index, dtypes in enumerate(self.op.dtype_sets()):
             if given_dtypes.items() <= dtypes.items():
                 yield (index << len(self.op.may_be_none)) + mask
+
+
+@dataclass(frozen=True)
+class ResolvedOp:
+    """An op with all its launches."""
+
+    spec: OpSpec
+    launches: tuple[ResolvedLaunch, ...]
+
+    @cached_property
+    def on_demand(self) -> frozenset[str]:
+        """Results and temporaries that are allocated when a step first uses them.
+
+        ATen calls produce them, or they are temporaries that only conditional steps use.
+        """
+        op, always = self.spec, set[str]()
+        for launch in self.launches:
+            if launch.launch.when is None:
+                always |= tensors_used(launch.launch, launch.bound)
+        for call in op.aten:
+            always |= call.tensors() if call.when is None else set()
+        roots = {op.viewed(name) for name in always}
+        return op.produced | {name for name in op.temporaries if name not in roots}
+
+
+@dataclass(frozen=True)
+class ResolvedKernel:
+    """One kernel of a plan, completed from its sources."""
+
+    kernel: AotKernel
+    ops: tuple[ResolvedOp, ...]
+    notes: tuple[str, ...]
+    """Sentences about parts of the sources that were not followed."""
+
+    @property
+    def specs(self) -> tuple[OpSpec, ...]:
+        """The ops without their launches."""
+        return tuple(op.spec for op in self.ops)
+
+    def launch_of(self, unit: KernelUnit) -> ResolvedLaunch:
+        """The launch that a unit is compiled for."""
+        return next(op for op in self.ops if op.spec.name == unit.op).launches[unit.launch]
+
+    def compiled(self, images: Sequence[UnitImage]) -> ResolvedKernel:
+        """Return the kernel with the images of its launches."""
+        of_launch: dict[tuple[str, int], list[UnitImage]] = {}
+        for image in images:
+            of_launch.setdefault((image.unit.op, image.unit.launch), []).append(image)
+        ops = (
+            ResolvedOp(
+                op.spec,
+                tuple(
+                    replace(launch, compiled=tuple(of_launch.get((op.spec.name, index), ())))
+                    for index, launch in enumerate(op.launches)
+                ),
+            )
+            for op in self.ops
+        )
+        return replace(self, ops=tuple(ops))
 
 
 def _choices(constant: Constant, value: Value) -> list[int]:
@@ -192,20 +216,6 @@ def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
     return not candidate.archs or unit.target.is_one_of(candidate.archs)
 
 
-def find_candidate(
-    candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
-) -> int | None:
-    """Index of the candidate with these constants and options, in any order; None without one."""
-    names = [_named(candidate.constants, candidate.options) for candidate in candidates]
-    wanted = _named(constants, options)
-    return names.index(wanted) if wanted in names else None
-
-
 def _exact(constants: ConstantPairs, options: ConstantPairs) -> str:
     """Constants and options as text: True equals 1 in Python but compiles differently."""
     return json.dumps([constants, options])
-
-
-def _named(constants: ConstantPairs, options: ConstantPairs) -> str:
-    tables: tuple[Mapping[str, Scalar | None], ...] = (dict(constants), dict(options))
-    return json.dumps(tables, sort_keys=True)

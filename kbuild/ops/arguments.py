@@ -1,4 +1,4 @@
-"""Lists of tensors: their lengths, and rules of a section for all tensors of a list.
+"""The schema of an op: names and types of its arguments, and lists of tensors.
 
 An op has a fixed number of pointers, so `Tensor[2] xs` stands for the tensors `xs[0]` and
 `xs[1]`; `xs` in `shapes`, `dtypes`, `contiguous`, `zero` and `fill` means both.
@@ -7,16 +7,106 @@ An op has a fixed number of pointers, so `Tensor[2] xs` stands for the tensors `
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kbuild.ops.model import IssueCollector
+from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
 from kbuild.ops.schema.model import Schema, SchemaArgument
-from kbuild.ops.scope import NameKind
+from kbuild.ops.schema.parser import SchemaError, parse_schema
+from kbuild.ops.scope import NameKind, OpScope
 from kbuild.project.config.file_model import OpSection
-from kbuild.project.config.issue import Issue
+from kbuild.project.config.issue import Issue, IssueCollector
+
+_ALTERNATIVES = {
+    "Tensor": "write `Tensor?[]`: each of its tensors may be None",
+    "Stream": "an op launches on the current stream of its tensors' device",
+    "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
+    "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
+    "Scalar": "write `float`, `int` or `bool`",
+    "complex": "pass its two parts as floats",
+    "Generator": "pass a seed and an offset as integers",
+}
+"""Types that no op takes, alone or in a list -> advice."""
+RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
+RESULT_NAME = "out"
+"""Name of a single result without one; several are `out0`, `out1`, ..."""
+
+
+def read_schema(text: str, place: IssueCollector) -> Schema | None:
+    """Read a schema; None after an error that makes it unusable."""
+    try:
+        schema = parse_schema(text)
+    except SchemaError as error:
+        place.error(f"{error.message} (column {error.column})", error.hint)
+        return None
+    if "::" in schema.name:
+        place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
+    if schema.overload:
+        place.error("overloads are not supported", "give each op a name of its own")
+    tensors = [argument for argument in schema.arguments if argument.type.name == "Tensor"]
+    if not any(argument.type.suffixes[:1] != ("?",) for argument in tensors):
+        lacks = "has no tensor argument" + (" that is never None" if tensors else "")
+        place.error(lacks, "the first one determines the device on which the op runs")
+    elif not schema.returns and not schema.mutated:
+        hint = "add a result, or mark the tensor that the op writes to: `Tensor(a!) out`"
+        place.error("returns nothing and writes to nothing", hint)
+    names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
+    for name in (*names, *result_names(schema)):
+        if keyword.iskeyword(name) or name in RESERVED:
+            place.error(f"`{name}` cannot be a name here", "it is reserved")
+    _validate_types(schema, place)
+    return schema
+
+
+def result_names(schema: Schema) -> tuple[str, ...]:
+    """Names of the results, with default names for those without one."""
+    numbers = [""] if len(schema.returns) == 1 else range(len(schema.returns))
+    named = zip(schema.returns, numbers, strict=True)
+    return tuple(result.name or f"{RESULT_NAME}{number}" for result, number in named)
+
+
+def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
+    """Add the names of arguments and results to the scope."""
+    for argument in schema.arguments:
+        kind = kind_of(argument)
+        if kind is not None:
+            scope.add(argument.name, kind, place)
+    for argument in schema.items:
+        scope.add(argument.name, "tensor", place)
+    for name in result_names(schema):
+        if name in scope.kinds:
+            hint = f"name it in the schema: `-> (Tensor {name}_)`"
+            place.error(f"the result is called `{name}`, as an argument is", hint)
+        else:
+            scope.add(name, "result", place)
+
+
+def _validate_types(schema: Schema, place: IssueCollector) -> None:
+    for argument in schema.arguments:
+        if kind_of(argument) is None:
+            name, inner = argument.type.name, argument.type.suffixes[:1]
+            single = f"{name}{'?' * (inner == ('?',))}"
+            hint = _ALTERNATIVES.get(name) or f"write one `{single}` argument for each"
+            place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
+        if argument.type.name == "Device" and argument.default and argument.default.value:
+            hint = f"write `Device? {argument.name}=None`: that of the tensors"
+            place.error(f"`{argument}`: no device is known when the op is built", hint)
+        if argument.type.is_tensor_list and argument.default:
+            hint = "leave it out; a function in Python around the op may have one"
+            place.error(f"`{argument}`: Torch takes no default for a list of tensors", hint)
+        alias = argument.type.alias
+        if alias is not None and (not alias.write or alias.after is not None):
+            place.error(f"`{argument}` shares memory with a result", "return a new tensor")
+    for result in schema.returns:
+        if result.type.alias is not None:
+            hint = "`torch.compile` accepts such an op only without results: `-> ()`"
+            place.error(f"the result `{result}` is one of the arguments", hint)
+        elif not result.type.is_tensor:
+            place.error(f"a result is a `{result.type}`", "results are tensors")
+
 
 _MOST = 64
 """Maximum of tensors in a list."""
