@@ -43,7 +43,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
     validate_options(args, BuildOptions)
     project = open_project(ctx.folder(args.kernel_dir))
-    results, card = build_and_report(args, ctx, project, selection_of(args))
+    results, card = build_and_report(args, ctx, project, selection_of(args, project.root))
     if args.json:
         ctx.ui.data_json(outcome_json(project, results, card))
     return exit_code(results)

@@ -32,20 +32,25 @@ EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
 """Variable with the address of other machines that units run on."""
 
 
-def selection_of(args: Namespace) -> Selection:
-    """The selection that the options ask for.
+def selection_of(args: Namespace, root: Path | None = None) -> Selection:
+    """The selection that the options ask for, and `kbuild.toml` of the project in `root`.
 
     Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
         UsageError: there is no such release, or a system is not written as one.
     """
-    from kbuild.plan.selection import Selection, parse_torch_release
+    from kbuild.plan.kbuild_file import systems_of_project
+    from kbuild.plan.selection import Selection, parse_torch_release, systems_in_names
 
+    cross = systems_of_project(root) if root else frozenset()
     try:
+        systems = tuple(_parse_system(text) for text in args.system)
         return Selection(
             globs=tuple(args.variant),
             backends=tuple(args.backend),
             torch=tuple(map(parse_torch_release, args.torch)),
-            systems=tuple(_parse_system(text) for text in args.system),
+            systems=systems,
+            cross=cross | frozenset(systems) | systems_in_names(args.variant),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -288,12 +293,12 @@ class BuildOptions:
             "--system",
             action="append",
             metavar="CPU-OS",
-            help="select a system, e.g. x86_64-linux, or `host` (repeatable)",
+            help="select a system, e.g. aarch64-linux, or `host` (repeatable)",
         ),
         group="which variants",
         driver="",
         value=_no_selection,
-        read=lambda args, *_: selection_of(args),
+        read=lambda args, _, project: selection_of(args, project.root if project else None),
     )
     identity: Identity | None = option(
         Flag("--unique-id", metavar="ID", help="suffix of the op namespace"),

@@ -21,7 +21,7 @@ from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.toolchains.build_tools import cmake, find_cxx, ninja
+from kbuild.toolchains.build_tools import OLDEST_GCC, cmake, find_cxx, ninja
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
@@ -92,7 +92,6 @@ def _install_commands() -> Mapping[str, Mapping[str, str]]:
     return tomli.loads(Path(__file__).with_name("packages.toml").read_text("utf-8"))
 
 
-OLDEST_GCC = 11
 _CXX_NAME, _LINKS_NAME = "C++ compiler", "portable links"
 _GLIBC_ONLY = "set CXX to a compiler for glibc"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from kbuild.system.files import sha256, sha256_of_file
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.wheels import frameworks
 from kbuild.toolchains.wheels.cuda import (
+    CROSS_PROGRAMS,
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     HEADER_RELEASES,
@@ -38,7 +39,8 @@ StatusCallback = Callable[[str], None]
 _NAMES = {"torch": "Torch", frameworks.TVM_FFI_PROJECT: "TVM-FFI"}
 _CUDA_META_PACKAGE = "cuda-toolkit"
 _THREADS = 4
-_PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
+HOST_CPU, CROSS_CPUS = "x86_64", ("aarch64",)
+"""Processor of the machines that build, and of others that they build for."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class LockRefresher:
 
     fetcher: WheelFetcher
     say: StatusCallback = lambda _: None
+    cpu: str = HOST_CPU
+    """Processor that the wheels are for."""
 
     def refresh(
         self,
@@ -78,6 +82,7 @@ class LockRefresher:
             toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
             cuda = list(pool.map(lambda meta: self._components(meta, PROGRAMS, LIBRARIES), wanted))
+            crossed = {cpu: self._cross_pins(cpu, old, cuda, torch, ffi) for cpu in CROSS_CPUS}
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
             runtimes = list(
                 pool.map(
@@ -87,7 +92,40 @@ class LockRefresher:
             torch_now = self._releases("torch", old.torch, torch, pool)
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
         runtimes_now = _merged(old.runtimes, runtimes)
-        return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now)
+        return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now, crossed)
+
+    def _cross_pins(
+        self,
+        cpu: str,
+        old: ToolchainLock,
+        cuda: Sequence[LockedToolkit],
+        torch: Iterable[str],
+        ffi: Iterable[str],
+    ) -> ToolchainLock:
+        """The pins for another processor: of each toolkit the same versions, as far as there are.
+
+        An index may have wheels for one processor alone.
+        """
+        its, before = replace(self, cpu=cpu), old.cross.get(cpu, ToolchainLock({}, {}))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            toolkits = pool.map(its._counterpart, cuda)  # noqa: SLF001 - the same class
+            return ToolchainLock(
+                _merged(before.cuda, filter(None, toolkits)),
+                its._releases("torch", before.torch, torch, pool),  # noqa: SLF001
+                tvm_ffi=its._releases(frameworks.TVM_FFI_PROJECT, before.tvm_ffi, ffi, pool),  # noqa: SLF001
+            )
+
+    def _counterpart(self, toolkit: LockedToolkit) -> LockedToolkit | None:
+        """The wheels that `CROSS_PROGRAMS` names; None where the index lacks one."""
+        wheels = []
+        for pinned in toolkit.programs:
+            if pinned.project in CROSS_PROGRAMS:
+                same = (f for f in self._files(pinned.project) if str(f.version) == pinned.version)
+                found = next(same, None)
+                if found is None:
+                    return None
+                wheels.append(self._with_record(found.link)[0])
+        return LockedToolkit(toolkit.version, tuple(wheels), ())
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _IndexFile]:
         """Release -> the newest file of it."""
@@ -99,12 +137,13 @@ class LockRefresher:
         return newest
 
     def _files(self, project: str) -> Iterator[_IndexFile]:
-        """Released wheels for x86_64 Linux, of any interpreter."""
+        """Released wheels for the processor on Linux, of any interpreter."""
         from packaging.utils import parse_wheel_filename
 
         for package in self.fetcher.index.files(project):
             _, version, _, tags = parse_wheel_filename(package.link.filename)
-            if any(map(_serves, (tag.platform for tag in tags))) and not version.is_prerelease:
+            serves = any(_serves(tag.platform, self.cpu) for tag in tags)
+            if serves and not version.is_prerelease:
                 yield _IndexFile(version, package.link)
 
     def _components(
@@ -115,10 +154,11 @@ class LockRefresher:
         with self.fetcher.peek(self._pin(meta.link), meta.link) as wheel:
             lines = wheel.read(wheel.metadata_name("METADATA")).decode().splitlines()
         texts = [line.partition(":")[2] for line in lines if line.startswith("Requires-Dist:")]
+        platform = {"sys_platform": "linux", "platform_machine": self.cpu, "extra": "all"}
         wanted = [
             need
             for need in map(Requirement, texts)
-            if need.marker and need.marker.evaluate(dict(_PLATFORM))
+            if need.marker and need.marker.evaluate(platform)
         ]
         ranges = {need.name: need.specifier for need in wanted}
         self.say(f"CUDA {meta.version}")
@@ -215,8 +255,8 @@ def _merged(
     return dict(sorted(both.items(), key=lambda item: _key(item[0])))
 
 
-def _serves(platform: str) -> bool:
-    return platform == "any" or ("linux" in platform and platform.endswith("_x86_64"))
+def _serves(platform: str, cpu: str) -> bool:
+    return platform == "any" or ("linux" in platform and platform.endswith(f"_{cpu}"))
 
 
 def _preference(file: _IndexFile) -> tuple[bool, bool, str]:
