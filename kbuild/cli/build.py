@@ -159,6 +159,7 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )
+            steps += f"; not run: {', '.join(result.not_run)}" if result.not_run else ""
             ctx.ui.say(f"{result.variant}: {result.status}{steps}")
             # One line for each op of a kernel in a DSL and each target.
             for row in result.images:

@@ -596,6 +596,8 @@ class BuildResult:
     """Images of the kernels in DSLs; of a variant that was up to date, none."""
     provenance: tuple[Path, ...] = ()
     """The statement and the SBOM, where they were asked for."""
+    not_run: tuple[str, ...] = ()
+    """Checks that need a machine of the variant's processor, and had none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Checks that found errors which are overruled, with reasons."""
     error: KbuildError | None = None
@@ -614,6 +616,7 @@ class BuildResult:
             "findings": [finding.to_json() for finding in self.findings],
             **({"images": [asdict(row) for row in self.images]} if self.images else {}),
             "overruled": dict(self.overruled),
+            **({"not_run": list(self.not_run)} if self.not_run else {}),
             "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

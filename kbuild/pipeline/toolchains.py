@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from kbuild.pipeline.options import BuildOptions
-from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.plan.plan import Requirements, ToolchainSummary, VariantPlan
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
@@ -194,6 +194,19 @@ class Toolchains:
             headers=header_versions(headers),
             store=toolchain.store or self.headers.store.root,
         )
+
+
+def unsupported_plan_reason(tools: Toolchains, plan: VariantPlan) -> str | None:
+    """The reason why no toolchain here builds a variant; None when one does."""
+    from kbuild.ops.language import LANGUAGES
+
+    reason, system = tools.unsupported_reason(plan.requires), plan.requires.system
+    if reason is None and system not in (None, str(host_system())):
+        for kernel in plan.aot:
+            if LANGUAGES.get(kernel.language).has_host_code:
+                what = f"needs {system}: images of kernel.{kernel.name} ({kernel.language})"
+                return f"{what} have host code, which is compiled for {host_system()} alone"
+    return reason
 
 
 def _without_headers(requires: Requirements) -> Requirements:

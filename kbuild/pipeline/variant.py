@@ -15,11 +15,13 @@ from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan.command_options import recorded_options
-from kbuild.plan.metadata import Builder, overruled_in
+from kbuild.plan.metadata import Builder, metadata_in
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import BUILD_FILE, KBUILD_FILE, Project
 from kbuild.project.licences import metadata_entry
+from kbuild.project.variant import host_system
 from kbuild.system.code_digest import package_digest
+from kbuild.system.emulator import find_emulator
 from kbuild.system.errors import (
     BuildError,
     CheckError,
@@ -257,11 +259,22 @@ class BuildContext:
         workspace = Workspace(self.project.root, plan.variant).root
         if not is_up_to_date(workspace, plan, self.project.root, target):
             return False
-        allowed = self.options.allowed
-        overruled = overruled_in(target)
-        return overruled is not None and all(
-            allowed.get(name) == overruled[name] for name in overruled
+        allowed, built = self.options.allowed, metadata_in(target)
+        return (
+            built is not None
+            and all(allowed.get(name) == why for name, why in built.overruled.items())
+            and {*built.not_run} <= {*self.not_run(plan)}
         )
+
+    def not_run(self, plan: VariantPlan) -> tuple[str, ...]:
+        """The checks that need a machine of the variant's processor, if this is none.
+
+        Raises:
+            UsageError: the variable of the emulator is wrong.
+        """
+        system = plan.requires.system
+        runs = system in (None, str(host_system())) or find_emulator(system)
+        return () if runs or not self.options.is_published else ("load",)
 
 
 def up_to_date_result(context: BuildContext, plan: VariantPlan) -> BuildResult | None:
@@ -284,9 +297,14 @@ def _unchanged_result(
 ) -> BuildResult:
     """The outcome for a variant that is current."""
     target = context.target_of(plan)
-    written, overruled = write_evidence(context, plan, toolchain), overruled_in(target) or {}
+    written, built = write_evidence(context, plan, toolchain), metadata_in(target)
     return BuildResult(
-        plan.variant, "up-to-date", path=target, provenance=written, overruled=overruled
+        plan.variant,
+        "up-to-date",
+        path=target,
+        provenance=written,
+        overruled=built.overruled if built else {},
+        not_run=built.not_run if built else (),
     )
 
 
@@ -400,6 +418,7 @@ def build_variant(
             findings=findings,
             images=image_rows(staged.compiled),
             overruled=overruled_checks(findings),
+            not_run=context.not_run(plan),
         )
         return replace(result, provenance=write_evidence(context, plan, toolchain))
 
@@ -423,12 +442,13 @@ def _finalize_checked(  # noqa: PLR0917
     final_plan = with_image_compilers(
         mark_dirty_if_uncommitted(context, plan, read), staged.compiled
     )
-    finalize_stage(final_plan, staged.folder, context.builder)
+    builder = replace(context.builder, not_run=context.not_run(plan))
+    finalize_stage(final_plan, staged.folder, builder)
     findings = _check_output(context, plan, staged.folder, toolchain, tree)
     findings = (*_only_in_sources(on_sources, findings), *findings)
     # The metadata states what was overruled, which is known only after the checks.
     if allowed := overruled_checks(findings):
-        finalize_stage(final_plan, staged.folder, replace(context.builder, overruled=allowed))
+        finalize_stage(final_plan, staged.folder, replace(builder, overruled=allowed))
     return findings
 
 
