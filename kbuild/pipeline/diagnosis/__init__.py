@@ -19,10 +19,19 @@ import tomli
 
 from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
+from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.toolchains.build_tools import OLDEST_GCC, cmake, find_cxx, ninja
+from kbuild.toolchains.build_tools import (
+    OLDEST_GCC,
+    cmake,
+    cross_package,
+    find_cross_cxx,
+    find_cxx,
+    ninja,
+)
 from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.from_wheels import SYSTEM
 from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
     OLDEST_ASSEMBLER,
@@ -30,6 +39,7 @@ from kbuild.toolchains.manylinux.compiler import (
     link_requirements,
 )
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
+from kbuild.toolchains.wheels.lock import packaged_lock
 
 ItemState = Literal["ok", "missing", "optional"]
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
@@ -256,6 +266,8 @@ def diagnose(
     )
     distribution, facts = detect_distribution(os_release), FactCache(cache)
     yield from CompilerDiagnosis(facts, runner, distribution).items()
+    if str(host_system()) == SYSTEM:
+        yield from (_cross_compiler(System(cpu, "linux"), runner) for cpu in packaged_lock().cross)
     yield _build_tool("cmake", runner)
     yield _build_tool("ninja", runner)
     yield from _python_packages(choose_python(python, facts, runner), distribution)
@@ -269,6 +281,15 @@ def diagnose(
     yield DiagnosisItem(
         "cache", "ok", f"{_size_text(cache)} {cache}", "not asking and compiling twice"
     )
+
+
+def _cross_compiler(system: System, runner: Runner) -> DiagnosisItem:
+    """Check for the compiler of another processor."""
+    name, purpose = f"C++ for {system}", f"building for {system}: --system {system}"
+    program = find_cross_cxx(system)
+    if program is None:
+        return DiagnosisItem(name, "optional", "", purpose, f"apt install {cross_package(system)}")
+    return DiagnosisItem(name, "ok", f"{program_version(program, runner)} {program}", purpose)
 
 
 def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
