@@ -20,10 +20,10 @@ from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.depends import declared, hint_on
 from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
-from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed, run_probe
+from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
 from kbuild.plan.metadata import Metadata
-from kbuild.project.variant import Variant, host_system
-from kbuild.system.emulator import emulator_variable, find_emulator
+from kbuild.project.variant import Variant
+from kbuild.system.emulator import emulator_variable
 from kbuild.system.processes import LocalRunner, Runner
 
 Facts = Mapping[str, Any]
@@ -176,20 +176,15 @@ class LoadCheck(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when it fails, or when this machine cannot tell; more about its ops."""
-        metadata, here = metadata_of(output), str(host_system())
-        emulator = find_emulator(output.system) if output.system else None
-        if output.is_barred(output.root):
-            yield Finding(self.name, "info", "__init__.py", NOT_LOADED, LOADS_IT)
-        elif output.system and str(output.system) != here and emulator is None:
-            what = f"not run: it is for {output.system}, and this machine is {here}"
-            hint = f"run it there, or name an emulator in {emulator_variable(output.system)}"
-            yield Finding(self.name, "info", "__init__.py", what, hint)
-        elif (python := emulator.python if emulator else output.python) is None:
+        metadata = metadata_of(output)
+        if output.python is None:
             yield self._not_loaded("no interpreter was given", "pass one that has Torch")
         elif output.variant is None or metadata is None or not BACKENDS.find(metadata.backend):
             yield self._not_loaded("its variant, its metadata or its backend is not known", "")
+        elif output.is_barred(output.root):
+            yield Finding(self.name, "info", "__init__.py", NOT_LOADED, LOADS_IT)
         else:
-            yield from self._load(output, python, _Kernel(output, output.variant, metadata))
+            yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
     def facts(self, output: Output) -> Mapping[str, Any]:
         """`{"remembered": interpreters}`: interpreters that loaded exactly these files before.
@@ -234,10 +229,10 @@ class LoadCheck(Check):
     def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
         arguments = (*kernel.arguments, str(self.limit_s), *other)
         memory, general = kernel.output.memory, kernel.general
-        if emulator := find_emulator(kernel.variant.system):
-            # Paths that a program in an emulator names are not those of this machine.
-            return run_probe(self.runner, python, "load_probe", *arguments, emulator=emulator)
-        return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
+        system = kernel.variant.system
+        return memory.ask(
+            self.runner, python, "load_probe", *arguments, general=general, system=system
+        )
 
     def _named_findings(
         self, answer: ProbeAnswer, python: Path, kernel: _Kernel
@@ -254,6 +249,11 @@ class LoadCheck(Check):
             yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":
             yield self._lacking(python, kernel, answer.reason)
+        elif answer.state == "foreign":
+            hint = (
+                f"check it there, or name an emulator in {emulator_variable(kernel.variant.system)}"
+            )
+            yield Finding(self.name, "info", "__init__.py", f"not run: {answer.reason}", hint)
         elif answer.state == "misfit":
             hint = "load it on a machine with that Torch, backend and CPU"
             yield self._not_loaded(answer.reason, hint)
