@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_emulator import OTHER_CPU, fake_emulator
+
 VARIANTS = {
     "torch-cpu": "cpu",
     f"torch213-cxx11-cpu-{platform.machine()}-linux": "cpu",
@@ -79,6 +81,22 @@ def test_of_several_variants_the_one_that_fits_this_torch(kbuild, built):
     write_tests(built, chosen.variant_str)
     answer = kbuild("test", "demo", "--python", sys.executable)
     assert answer.code == 0, answer.err
+
+
+def test_a_variant_for_another_processor_is_tested_in_its_emulator(
+    kbuild, built, tmp_path, monkeypatch
+):
+    name = f"torch213-cxx11-cpu-{OTHER_CPU}-linux"
+    (built / "build" / "torch-cpu").rename(built / "build" / name)
+    write_tests(built, "torch-cpu")
+    answer = kbuild("test", "demo", "--variant", name)
+    assert answer.code != 0
+    assert f"{name} is for {OTHER_CPU}-linux; this machine is" in answer.err
+    assert f"name an emulator in KBUILD_EMULATOR_{OTHER_CPU.upper()}_LINUX" in answer.err
+    notes = fake_emulator(tmp_path / "emulator", monkeypatch)
+    answer = kbuild("test", "demo", "--variant", name)
+    assert answer.code == 0, answer.err
+    assert "-m pytest" in notes.read_text()
 
 
 def test_all_tests_run_unless_marked_ones_are_asked_for(kbuild, built):
