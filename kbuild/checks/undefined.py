@@ -1,7 +1,7 @@
 """Whatever a library takes from elsewhere has somebody to give it.
 
 A shared library may be linked with names that nobody defines; the loader finds out on the user's
-machine. Names without a version must be exported by Torch (`data/torch_exports.json`), or be of
+machine. Names without a version must be exported by Torch (`data/torch_exports*.json`), or be of
 known families of Torch, Python or the backend's runtime (`data/symbols.json`).
 """
 
