@@ -1,13 +1,4 @@
-"""`kbuild.toml`: a project's settings that only kbuild has.
-
-```toml
-[build]
-systems = ["aarch64-linux"]  # built here as well, by a cross compiler
-
-[allow]
-ops = "why this check is wrong here"
-```
-"""
+"""`kbuild.toml`: a project's settings that only kbuild has, in the tables `build` and `allow`."""
 
 from __future__ import annotations
 
@@ -25,19 +16,15 @@ from kbuild.project.variant import System
 from kbuild.system.errors import ConfigError
 from kbuild.system.sourcetree import SourceTree
 
-Document = Mapping[str, Any]
-_BUILD, _SYSTEMS, _ALLOW = "build", "systems", "allow"
-_TABLES = (_ALLOW, _BUILD)
+_TABLES = {"build": ("systems",), "allow": None}
+"""The tables with their keys; checks know the keys of `allow`."""
+_WRITE = 'write `systems = ["aarch64-linux"]`'
 
 
 def read_kbuild_file(
-    tree: SourceTree, more_issues: Callable[[Document], Iterator[Issue]] = lambda _: iter(())
-) -> Document:
-    """The tables of a project's `kbuild.toml`; empty without one.
-
-    Args:
-        tree: the project's files.
-        more_issues: finds what is wrong with tables that this module does not know.
+    tree: SourceTree, more: Callable[[Mapping[str, Any]], Iterator[Issue]] = lambda _: iter(())
+) -> Mapping[str, Any]:
+    """The tables of a project's `kbuild.toml`; empty without one. `more` finds further issues.
 
     Raises:
         ConfigError: with everything that is wrong with the file.
@@ -48,7 +35,7 @@ def read_kbuild_file(
         return {}
     text = read_build_file(tree, KBUILD_FILE)
     document = parse_build_file(tree, KBUILD_FILE, text)
-    issues = [*_issues(document), *more_issues(document)]
+    issues = [*_issues(document), *more(document)]
     if issues:
         lines, place = LineIndex(text), display_path(tree.root, KBUILD_FILE)
         raise ConfigError(sorted(problem_at(issue, lines, place) for issue in issues))
@@ -56,37 +43,33 @@ def read_kbuild_file(
 
 
 def systems_of_project(root: Path) -> frozenset[System]:
-    """The systems of `build.systems`, which are built for beside this machine's.
-
-    Raises:
-        ConfigError: with everything that is wrong with the file.
-    """
+    """The systems of `build.systems`; errors of `read_kbuild_file`."""
     if not os.path.lexists(root / KBUILD_FILE):
         return frozenset()
-    listed = read_kbuild_file(SourceTree(root)).get(_BUILD, {}).get(_SYSTEMS, ())
+    listed = read_kbuild_file(SourceTree(root)).get("build", {}).get("systems", ())
     return frozenset(map(System.parse, listed))
 
 
-def _issues(document: Document) -> Iterator[Issue]:
-    for key in document.keys() - {*_TABLES}:
-        known = ", ".join(f"`[{table}]`" for table in _TABLES)
-        guess = did_you_mean(key, _TABLES) or f"allowed: {known}"
-        yield Issue((key,), "is not a table of this file", guess, is_about_key=True)
-    for name in _TABLES:
-        if not isinstance(table := document.get(name, {}), dict):
-            yield Issue((name,), f"is {toml_type(table)}, not a table", f"write `[{name}]`")
-    build = document.get(_BUILD, {})
-    if not isinstance(build, dict):
-        return
-    for key in build.keys() - {_SYSTEMS}:
-        guess = did_you_mean(key, [_SYSTEMS]) or f"allowed: `{_SYSTEMS}`"
-        yield Issue((_BUILD, key), "is not a key of `[build]`", guess, is_about_key=True)
-    listed, hint = build.get(_SYSTEMS, []), 'write `systems = ["aarch64-linux"]`'
+def _issues(document: Mapping[str, Any]) -> Iterator[Issue]:
+    for key, table in document.items():
+        if key not in _TABLES:
+            guess = did_you_mean(key, _TABLES) or "allowed: `[allow]`, `[build]`"
+            yield Issue((key,), "is not a table of this file", guess, is_about_key=True)
+        elif not isinstance(table, dict):
+            yield Issue((key,), f"is {toml_type(table)}, not a table", f"write `[{key}]`")
+        elif known := _TABLES[key]:
+            for name in table.keys() - {*known}:
+                yield Issue((key, name), f"is not a key of `[{key}]`", _WRITE, is_about_key=True)
+            yield from _system_issues(table.get("systems", []))
+
+
+def _system_issues(listed: object) -> Iterator[Issue]:
+    at = ("build", "systems")
     if not isinstance(listed, list):
-        yield Issue((_BUILD, _SYSTEMS), f"is {toml_type(listed)}, not a list of systems", hint)
+        yield Issue(at, f"is {toml_type(listed)}, not a list of systems", _WRITE)
         return
-    for at, text in enumerate(listed):
+    for number, text in enumerate(listed):
         try:
             System.parse(str(text))
         except ValueError:
-            yield Issue((_BUILD, _SYSTEMS, at), f"`{text}` is not a system", hint)
+            yield Issue((*at, number), f"`{text}` is not a system", _WRITE)

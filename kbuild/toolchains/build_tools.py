@@ -49,12 +49,16 @@ def cross_package(system: System) -> str:
     return f"g++-{system.cpu.replace('_', '-')}-linux-gnu"
 
 
-def find_cross_cxx(system: System) -> Path | None:
-    """The first of `CPU-linux-gnu-g++` and `CPU-linux-gnu-g++-N` on PATH, the newest first."""
+def cross_programs(system: System) -> tuple[str, ...]:
+    """Names of the compiler for another system: without a release, then the newest first."""
     name = f"{system.cpu}-linux-gnu-g++"
-    releases = range(_NEWEST_GCC, OLDEST_GCC - 1, -1)
-    programs = map(shutil.which, (name, *(f"{name}-{release}" for release in releases)))
-    return next((Path(program) for program in programs if program), None)
+    return (name, *(f"{name}-{release}" for release in range(_NEWEST_GCC, OLDEST_GCC - 1, -1)))
+
+
+def find_cross_cxx(system: System) -> Path | None:
+    """The first of `cross_programs` on PATH."""
+    program = next(filter(None, map(shutil.which, cross_programs(system))), None)
+    return Path(program) if program else None
 
 
 def find_cxx(system: str | None = None) -> Path:

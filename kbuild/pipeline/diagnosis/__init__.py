@@ -26,7 +26,7 @@ from kbuild.toolchains.build_tools import (
     OLDEST_GCC,
     cmake,
     cross_package,
-    find_cross_cxx,
+    cross_programs,
     find_cxx,
     ninja,
 )
@@ -267,7 +267,8 @@ def diagnose(
     distribution, facts = detect_distribution(os_release), FactCache(cache)
     yield from CompilerDiagnosis(facts, runner, distribution).items()
     if str(host_system()) == SYSTEM:
-        yield from (_cross_compiler(System(cpu, "linux"), runner) for cpu in packaged_lock().cross)
+        for cpu in packaged_lock().cross:
+            yield _optional_item(_cross_compiler(System(cpu, "linux")), runner)
     yield _build_tool("cmake", runner)
     yield _build_tool("ninja", runner)
     yield from _python_packages(choose_python(python, facts, runner), distribution)
@@ -283,13 +284,9 @@ def diagnose(
     )
 
 
-def _cross_compiler(system: System, runner: Runner) -> DiagnosisItem:
-    """Check for the compiler of another processor."""
-    name, purpose = f"C++ for {system}", f"building for {system}: --system {system}"
-    program = find_cross_cxx(system)
-    if program is None:
-        return DiagnosisItem(name, "optional", "", purpose, f"apt install {cross_package(system)}")
-    return DiagnosisItem(name, "ok", f"{program_version(program, runner)} {program}", purpose)
+def _cross_compiler(system: System) -> OptionalTool:
+    purpose, mend = f"--system {system}", f"apt install {cross_package(system)}"
+    return OptionalTool(f"C++ for {system}", cross_programs(system), purpose, mend, used=True)
 
 
 def _build_tool(name: str, runner: Runner) -> DiagnosisItem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -82,7 +82,6 @@ class LockRefresher:
             toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
             cuda = list(pool.map(lambda meta: self._components(meta, PROGRAMS, LIBRARIES), wanted))
-            crossed = {cpu: self._cross_pins(cpu, old, cuda, torch, ffi) for cpu in CROSS_CPUS}
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
             runtimes = list(
                 pool.map(
@@ -91,29 +90,29 @@ class LockRefresher:
             )
             torch_now = self._releases("torch", old.torch, torch, pool)
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
+            crossed = {
+                cpu: replace(self, cpu=cpu).cross_pins(
+                    old.cross.get(cpu, ToolchainLock({}, {})), cuda, torch, ffi, pool
+                )
+                for cpu in CROSS_CPUS
+            }
         runtimes_now = _merged(old.runtimes, runtimes)
         return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now, crossed)
 
-    def _cross_pins(
+    def cross_pins(
         self,
-        cpu: str,
         old: ToolchainLock,
-        cuda: Sequence[LockedToolkit],
+        cuda: Iterable[LockedToolkit],
         torch: Iterable[str],
         ffi: Iterable[str],
+        pool: ThreadPoolExecutor,
     ) -> ToolchainLock:
-        """The pins for another processor: of each toolkit the same versions, as far as there are.
-
-        An index may have wheels for one processor alone.
-        """
-        its, before = replace(self, cpu=cpu), old.cross.get(cpu, ToolchainLock({}, {}))
-        with ThreadPoolExecutor(_THREADS) as pool:
-            toolkits = pool.map(its._counterpart, cuda)  # noqa: SLF001 - the same class
-            return ToolchainLock(
-                _merged(before.cuda, filter(None, toolkits)),
-                its._releases("torch", before.torch, torch, pool),  # noqa: SLF001
-                tvm_ffi=its._releases(frameworks.TVM_FFI_PROJECT, before.tvm_ffi, ffi, pool),  # noqa: SLF001
-            )
+        """The pins for another processor: of each toolkit the same versions, where it has all."""
+        return ToolchainLock(
+            _merged(old.cuda, filter(None, pool.map(self._counterpart, cuda))),
+            self._releases("torch", old.torch, torch, pool),
+            tvm_ffi=self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool),
+        )
 
     def _counterpart(self, toolkit: LockedToolkit) -> LockedToolkit | None:
         """The wheels that `CROSS_PROGRAMS` names; None where the index lacks one."""
