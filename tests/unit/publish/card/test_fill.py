@@ -215,6 +215,17 @@ class TestNotice:
         assert "> - `ops` in all variants: made" in text
         assert f"> - `load` in `{second.name}`: slow\n" in text
 
+    def test_variants_that_were_not_run(self, facts):
+        first, second = facts.variants
+        text = card_text(INIT, replace(facts, variants=(first, replace(second, not_run=True))))
+        assert "> **Built on another processor, and not run.** Nobody loaded" in text
+        assert f"Nobody loaded `{second.name}` when it was built: its files were checked" in text
+        both = tuple(replace(found, not_run=True, dirty=True) for found in facts.variants)
+        text = card_text(INIT, replace(facts, variants=both))
+        assert (
+            ">\n> **Built on another processor, and not run.** Nobody loaded all variants" in text
+        )
+
     def test_all_dirty(self, facts):
         dirty = tuple(replace(found, dirty=True) for found in facts.variants)
         text = card_text(INIT, replace(facts, variants=dirty))
