@@ -156,6 +156,8 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
+    for plan in fitting:
+        context.not_run(plan)  # a wrong emulator is an error before anything is compiled
     # Before `up_to_date_result`: an interrupted move may have left the old variant under another
     # name.
     remove_leftovers(context.project.root, context.output)

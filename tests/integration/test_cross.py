@@ -89,7 +89,9 @@ def unresolved(library: Path, cache: Path) -> set[str]:
     ("name", "variant"),
     [
         ("relu", "torch213-cxx11-cpu-aarch64-linux"),
-        ("relu-stable-abi", "torch-stable-abi211-cpu-aarch64-linux"),
+        pytest.param(
+            *("relu-stable-abi", "torch-stable-abi211-cpu-aarch64-linux"), marks=pytest.mark.quick
+        ),
     ],
 )
 def test_extensions_resolve(example: Example, name: str, variant: str) -> None:

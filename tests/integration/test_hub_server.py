@@ -30,6 +30,7 @@ UPLOAD = (
 )
 
 
+@pytest.mark.quick
 def test_a_kernel_repository_from_nothing(hub: HubBench, tmp_path: Path) -> None:
     folder = folder_with(tmp_path / "k", build__cpu__a_py=b"x = 1\n", build__cpu__b_so=BINARY)
     code = """

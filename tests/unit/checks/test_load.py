@@ -50,6 +50,7 @@ def test_fails_with_the_end_of_the_traceback(noarch: Make) -> None:
 
 @needs_client
 @pytest.mark.parametrize("source", ["raise SystemExit(0)", "import os; os._exit(3)"])
+@pytest.mark.full
 def test_a_kernel_that_ends_the_process(noarch: Make, warm: Path, source: str) -> None:
     ((severity, _),) = said(noarch({"__init__.py": source}, python=warm))
     assert severity == "error"
@@ -364,6 +365,7 @@ def test_an_op_that_ends_the_process_is_named(load_ops: Ops, body: str, end: str
 
 
 @needs_client
+@pytest.mark.full
 def test_an_op_that_hangs_is_named(load_ops: Ops) -> None:
     source = 'add("wait(Tensor x) -> Tensor", lambda x: time.sleep(1000))\n'
     (finding,) = load_ops(source, limit_s=2)
@@ -464,6 +466,7 @@ def test_a_crash_at_the_very_end(load_ops: Ops) -> None:
     assert "SIGABRT" in finding.what
 
 
+@pytest.mark.full
 def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
     good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
     lacking.mkdir()
@@ -558,6 +561,7 @@ PyMODINIT_FUNC PyInit_{ID}(void) {{
 @pytest.mark.compile
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 @pytest.mark.parametrize("load", [f"from . import {ID}", "torch.ops.load_library(LIBRARY)"])
+@pytest.mark.full
 def test_what_the_library_registers_elsewhere(
     make: Make, library: Callable[..., bytes], load: str
 ) -> None:

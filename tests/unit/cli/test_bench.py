@@ -15,7 +15,7 @@ from kbuild.publish.card.benchmarks import read_results
 from kbuild.system.processes import LocalRunner
 from tests.support.download_hub import FakeHub, Repository, serve
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.full, pytest.mark.torch]
 
 VARIANT = "torch-cpu"
 KERNEL = """\
@@ -166,6 +166,7 @@ def test_against_a_revision_on_the_hub(hub, project) -> None:
     assert not any("/resolve/" in path and OTHER in path for path in served.asked)
 
 
+@pytest.mark.quick
 def test_no_regression(bench, here) -> None:
     write_variant(here / "old", "_demo_b", 0.02)
     answer = bench("-k", "plain", "--against", "old", "--max-slowdown", "5", "--json")
@@ -215,6 +216,7 @@ def test_bad_arguments(bench, argv, code, message) -> None:
     assert message in answer.err
 
 
+@pytest.mark.quick
 def test_a_project_without_benchmarks(kbuild, demo) -> None:
     answer = kbuild("bench", "demo")
     assert answer.code == 2
@@ -227,6 +229,7 @@ def test_no_device_for_the_project(kbuild, project) -> None:
     assert "demo is for cuda, and Torch " in answer.err
 
 
+@pytest.mark.quick
 def test_its_other_name(kbuild) -> None:
     answer = kbuild("benchmark", "--help")
     assert answer.code == 0

@@ -10,6 +10,9 @@ import pytest
 from kbuild.pipeline.provenance.files import signature_path
 from tests.support.git_repository import commit, git
 
+pytestmark = pytest.mark.full
+
+
 BUILD = ("build", "demo", "--variant", "torch-cuda", "--provenance")
 
 
@@ -36,6 +39,7 @@ def source(statement: Path) -> dict:
     return listed[0]
 
 
+@pytest.mark.quick
 def test_the_commit_is_told(kbuild, committed, statement):
     answer = kbuild(*BUILD)
     assert answer.code == 0, answer.err

@@ -16,6 +16,9 @@ import pytest
 from kbuild.system.processes import LocalRunner
 from tests.support.download_hub import FakeHub, Repository, serve
 
+pytestmark = pytest.mark.full
+
+
 VARIANT = "torch-cuda"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
 
@@ -49,6 +52,7 @@ def built(kbuild, demo: Path) -> Path:
     return demo / "build" / VARIANT
 
 
+@pytest.mark.quick
 def test_the_same_bytes(kbuild, demo, built):
     before = {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
     answer = kbuild("reproduce", demo, "--json")
@@ -59,6 +63,7 @@ def test_the_same_bytes(kbuild, demo, built):
     assert before == {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
 
 
+@pytest.mark.quick
 def test_a_changed_file_is_shown(kbuild, demo, built):
     (built / "__init__.py").write_text("one = 2\n")
     answer = kbuild("reproduce", demo)

@@ -543,6 +543,11 @@ def test_other_arguments_are_fine():
             '{ C = { value = "N", choices = { 1 = [] } } }',
             "is not a value of a constant",
         ),
+        (
+            "constants",
+            '{ C = { value = "N", choices = { 1 = { dtype = {} } } } }',
+            "is not a value of a constant",
+        ),
         ("constants", '{ C = { value = "N", choices = [1], none = true } }', "that may be None"),
         (
             "constants",
