@@ -169,6 +169,11 @@ class CrossCudaMaker:
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
         link_tree(self.native.root, root)
+        # From 13.1 on, nvcc of the wheels looks for libraries of this machine's processor alone.
+        profile = root / "bin" / "nvcc.profile"
+        text = profile.read_text("utf-8")
+        profile.unlink()  # it is a link to the other prefix's
+        profile.write_text(text.replace("-L$(TOP)/lib", f"-L$(TOP)/targets/{CROSS_TARGET}/lib"))
         target = root / "targets" / CROSS_TARGET
         folder = target / "lib"
         folder.mkdir(parents=True)

@@ -135,6 +135,9 @@ def test_toolkit_with_the_libraries_of_both_processors(wheels, monkeypatch) -> N
     assert (target / "include/cuda.h").read_bytes() != b"left out"
     assert (target / "lib/libcublas.so").exists()
     assert (target / "lib/stubs/libcuda.so").exists()
+    library = "-L$(TOP)/targets/sbsa-linux/lib"
+    assert library in (root / "bin/nvcc.profile").read_text()
+    assert library not in (native.root / "bin/nvcc.profile").read_text()
     # nvcc finds the target from its own path.
     assert (root / "bin/nvcc").samefile(native.root / "bin/nvcc")
     assert not (root / "bin/nvcc").is_symlink()
