@@ -45,11 +45,9 @@ ABOUT = (
     "What the libraries in Torch's wheels for Linux export (scripts/refresh_torch_exports.py). "
     "`names`: sorted 32-bit digests as differences, then the mask of each, packed. A mask has a "
     "bit for each release (in the order of `releases`) and group: `any` build, or builds for a "
-    "backend. `openmp`: versions of the libgomp.so.1 in the wheel. `other-cpus`: what builds for "
-    "other CPUs are known to export."
+    "backend. `openmp`: versions of the libgomp.so.1 in the wheel."
 )
 GROUPS = ("any", "cuda")
-OTHER_CPUS = ("Sleef_*",)
 SMALL = re.compile(r"torch/lib/lib(?:torch|torch_cpu|torch_python|c10|c10_cuda|gomp)\.so(?:\.\d+)?")
 LARGE = re.compile(r"torch/lib/libtorch_cuda(?:_linalg)?\.so")
 OPENMP = "libgomp.so.1"
@@ -119,7 +117,7 @@ def document(cpu: str, releases: list[str], fetcher: WheelFetcher, *, cuda: bool
         if not read.wheels:
             raise SystemExit(f"Torch {release}: no pinned wheel is there")
         told[release] = read.to_json()
-    head = {"about": ABOUT, "cpu": cpu, "groups": GROUPS, "other-cpus": OTHER_CPUS}
+    head = {"about": ABOUT, "cpu": cpu, "groups": GROUPS}
     return {**head, "releases": told, **packed(names)}
 
 

@@ -236,12 +236,6 @@ def is_exported_by_torch(name: str, variant: Variant) -> bool | None:
     return None
 
 
-def is_exported_on_other_cpus(name: str, variant: Variant) -> bool:
-    """True for what builds of Torch for other CPUs export, as far as that is known."""
-    others = tuple(load_data(EXPORTS_BY_CPU["x86_64"])["other-cpus"])
-    return not _exports_of(variant) and matches_any(name, others)
-
-
 def torch_releases_text(variant: Variant) -> str:
     """The releases that `offered` speaks of: `Torch 2.13.0`, `Torch 2.12.1 and later`."""
     releases = _releases(variant)

@@ -78,6 +78,7 @@ class LockRefresher:
         Raises:
             ToolchainError: the index cannot be reached, or lacks a part of a release.
         """
+        nothing = ToolchainLock({}, {})
         with ThreadPoolExecutor(_THREADS) as pool:
             toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
@@ -92,10 +93,11 @@ class LockRefresher:
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
             crossed = {
                 cpu: replace(self, cpu=cpu).cross_pins(
-                    old.cross.get(cpu, ToolchainLock({}, {})), cuda, torch, ffi, pool
+                    old.cross.get(cpu, nothing), cuda, torch, ffi, pool
                 )
                 for cpu in CROSS_CPUS
             }
+            crossed = {cpu: pins for cpu, pins in crossed.items() if pins != nothing}
         runtimes_now = _merged(old.runtimes, runtimes)
         return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now, crossed)
 
