@@ -1,6 +1,6 @@
 """What the variants for aarch64 add to a matrix that is built on x86_64, in CPU seconds.
 
-    python benchmarks/cross.py [--save] [--json] [--project NAME] [--torch X.Y]
+    python benchmarks/cross.py [--save] [--json] [--project NAME]
 
 Builds each example for x86_64 alone, for both processors, and again for aarch64 in another folder,
 whose files must be the same. Nothing comes from a cache; toolchains must be there, so the first run
@@ -24,15 +24,20 @@ from report import save, table
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TARGETS = {"relu": 2.0, "rmsnorm-triton": 1.15}
 """Project -> the most that both processors may take, as a multiple of x86_64 alone."""
+VARIANTS = {
+    "relu": ("torch213-cxx11-cpu", "torch213-cxx11-cu130"),
+    "rmsnorm-triton": ("torch-stable-abi211-cu130",),
+}
 BOTH = ("x86_64-linux", "aarch64-linux")
 
 
-def build(project: Path, torch: str, systems: tuple[str, ...]) -> dict[str, Any]:
+def build(project: Path, systems: tuple[str, ...]) -> dict[str, Any]:
     """CPU seconds and variants of a build without a cache."""
     used = children()
-    selected = [word for system in systems for word in ("--system", system)]
+    names = [f"{name}-{system}" for name in VARIANTS[project.name] for system in systems]
+    selected = [word for name in names for word in ("--variant", name)]
     arguments = ["build", str(project), "--driver", "local", "--toolchain", "wheels", *selected]
-    ran = kbuild([*arguments, "--torch", torch], {**os.environ, "KBUILD_CACHE": "off"})
+    ran = kbuild(arguments, {**os.environ, "KBUILD_CACHE": "off"})
     made = [entry["variant"] for entry in ran.answer["variants"] if entry["status"] == "built"]
     return {"cpu": round(children() - used, 1), "variants": made}
 
@@ -43,16 +48,16 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def measure(name: str, torch: str) -> dict[str, Any]:
+def measure(name: str) -> dict[str, Any]:
     """Build one example three times."""
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder, number, name) for number in ("one", "two", "elsewhere/three")]
         for copy in copies:
             ignored = shutil.ignore_patterns("build", ".kbuild")
             shutil.copytree(EXAMPLES / name, copy, ignore=ignored)
-        alone = build(copies[0], torch, BOTH[:1])
-        both = build(copies[1], torch, BOTH)
-        again = build(copies[2], torch, BOTH[1:])
+        alone = build(copies[0], BOTH[:1])
+        both = build(copies[1], BOTH)
+        again = build(copies[2], BOTH[1:])
         files = [content(copy / "build") for copy in copies[1:]]
     return {
         "x86_64": alone,
@@ -70,9 +75,8 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/cross.json")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--project", action="append", choices=TARGETS)
-    parser.add_argument("--torch", default="2.13")
     args = parser.parse_args()
-    measured = {name: measure(name, args.torch) for name in args.project or TARGETS}
+    measured = {name: measure(name) for name in args.project or TARGETS}
     rows = [
         {"what": f"{name}, both / x86_64 alone", "value": one["ratio"], "target": TARGETS[name]}
         for name, one in measured.items()
