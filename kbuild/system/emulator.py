@@ -51,13 +51,13 @@ def find_emulator(system: object) -> Emulator | None:
         UsageError: the variable names no program, or no system with Python.
     """
     variable = emulator_variable(system)
-    words = shlex.split(os.environ.get(variable, ""))
-    if not words:
+    command = shlex.split(os.environ.get(variable, ""))
+    if not command:
         return None
-    program = shutil.which(words[0])
+    program = shutil.which(command[0])
     if program is None:
-        raise UsageError(f"{variable}: `{words[0]}` is not a program")
-    roots = [Path(root) for flag, root in pairwise(words) if flag == "-L"]
+        raise UsageError(f"{variable}: `{command[0]}` is not a program")
+    roots = [Path(root) for flag, root in pairwise(command) if flag == "-L"]
     pythons = (path for root in roots for name in _PYTHONS for path in sorted(root.glob(name)))
     python = next((path for path in pythons if os.access(path, os.X_OK)), None)
     if python is None:
@@ -65,4 +65,4 @@ def find_emulator(system: object) -> Emulator | None:
             f"{variable}: it names no system with Python",
             hint="write `-L DIR`, where DIR/usr/bin/python3 is there",
         )
-    return Emulator((program, *words[1:]), python)
+    return Emulator((program, *command[1:]), python)

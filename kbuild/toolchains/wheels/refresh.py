@@ -122,10 +122,10 @@ class LockRefresher:
         for pinned in toolkit.programs:
             if pinned.project in CROSS_PROGRAMS:
                 same = (f for f in self._files(pinned.project) if str(f.version) == pinned.version)
-                found = next(same, None)
-                if found is None:
+                counterpart = next(same, None)
+                if counterpart is None:
                     return None
-                wheels.append(self._with_record(found.link)[0])
+                wheels.append(self._with_record(counterpart.link)[0])
         return LockedToolkit(toolkit.version, tuple(wheels), ())
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _IndexFile]:
