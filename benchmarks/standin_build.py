@@ -18,8 +18,8 @@ from typing import Any
 from kbuild.__main__ import main
 from kbuild.build.state import record_build
 from kbuild.pipeline import build as pipeline
-from kbuild.pipeline.options import BuildResult
 from kbuild.pipeline.package import finalize_stage
+from kbuild.pipeline.result import BuildResult
 from kbuild.plan.plan import Requirements, VariantPlan
 from kbuild.system.file_state import identify
 from kbuild.system.sourcetree import SourceTree

@@ -40,7 +40,7 @@ class Archs:
     dropped: tuple[str, ...] = ()
     """One sentence per requested arch that this toolkit cannot target."""
     shared: tuple[str, ...] = ()
-    """One sentence per arch whose code others run as well, and which are not compiled for."""
+    """One sentence per arch whose code also serves others, which are not compiled for."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Backend:
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
     default_on: ClassVar[tuple[str, ...]] = ()
     """Platforms, as `sys.platform` has them, on which new projects are for this backend."""
-    is_host: ClassVar[bool] = False
+    runs_on_cpu: ClassVar[bool] = False
     """True when kernels run on the CPU, where any machine can call them."""
     visible_devices: ClassVar[str] = ""
     """Variable that says which devices a process sees; empty where there is none."""
@@ -161,17 +161,20 @@ class Backend:
 
     def probe_facts(self) -> dict[str, Any]:
         """The facts about the backend for `load_probe.py`, which runs without kbuild; JSON."""
-        keys = ("name", "in_client", "is_host", "dispatch_key", "torch_field", "torch_device")
+        keys = ("name", "in_client", "runs_on_cpu", "dispatch_key", "torch_field", "torch_device")
         return {key: getattr(self, key) for key in keys}
 
     def torch_release(self, text: str) -> str:
-        """The toolkit release that Torch was built with, of what `torch/version.py` says."""
+        """The toolkit release that Torch was built for; `text` is its `torch_field`."""
         return text
 
     def check_arch(self, arch: str) -> None:
-        """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
+        """Raise `ValueError` when `arch` is not written as this backend writes archs.
 
-    def check_gpu(self, arch: str) -> None:
+        The message is "<problem>; <hint>".
+        """
+
+    def check_gpu_arch(self, arch: str) -> None:
         """Raise as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
         try:
             self.check_arch(arch)
@@ -189,15 +192,15 @@ class Backend:
             raise UnknownArchError(f"{what}; the nearest is `{nearest}`")
 
     def arch_target(self, arch: str) -> str:
-        """The arch without wishes such as `+PTX`."""
+        """The arch without additions such as `+PTX`."""
         return arch
 
     def arch_number(self, arch: str) -> int:
-        """Archs with near numbers are alike."""
+        """A number by which the nearest known arch is suggested."""
         return int("".join(filter(str.isdigit, arch)) or 0)
 
     def arch_serves(self, arch: str, wanted: str) -> bool:
-        """True when `arch`, from a kernel's list, is what a user means by `wanted`."""
+        """True when `--arch WANTED` selects `arch`, an entry of a kernel's list."""
         return arch == wanted
 
     def arch_runs_on(self, arch: str, device: str) -> bool:
@@ -241,14 +244,14 @@ class Backend:
         """The sort key of archs."""
         return arch
 
-    def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
-        """`archs` with those left out that, as the section allows, run the code of another one.
+    def without_shared(self, section: KernelSection, archs: Archs, every: Archs) -> Archs:
+        """`archs` without those whose GPUs run the code for another one, if the section allows it.
 
         Args:
             section: the kernel.
-            archs: what is to be compiled for.
-            within: all archs of the kernel, of which the user may have asked for a few: they run
-                the same code as in the whole build.
+            archs: the archs that are compiled.
+            every: all archs of the kernel, also those that `--arch` leaves out: a GPU runs the
+                same code, whether all are compiled or a few.
         """
         return archs
 
@@ -268,7 +271,7 @@ class Backend:
         return UnitFlags()
 
     def applies(self, section: KernelSection, toolkit: Version | None) -> bool:
-        """False when the section asks to be left out for this toolkit."""
+        """False when the section leaves out this release of the toolkit."""
         return True
 
     def libraries(self, framework: str) -> tuple[str, ...]:
@@ -286,7 +289,7 @@ class Backend:
         return ()
 
     def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """The link flags of device code that waits for a device linker; else none."""
+        """Flags of the device linker, if any of these compiler flags leaves device code to it."""
         return ()
 
     def deployment_target(self) -> str:

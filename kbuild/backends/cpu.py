@@ -26,7 +26,7 @@ class Cpu(Backend):
     section = CpuSection
     in_client = True
     default_on = ("darwin", "linux", "win32")
-    is_host = True
+    runs_on_cpu = True
     torch_local = "cpu"
     define = "CPU_KERNEL"
     dispatch_key = "CPU"

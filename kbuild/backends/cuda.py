@@ -152,13 +152,13 @@ class Cuda(Backend):
             tuple(f"`{arch}` is left out: {_not_a_target(toolkit)}" for arch in dropped),
         )
 
-    def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
+    def without_shared(self, section: KernelSection, archs: Archs, every: Archs) -> Archs:
         """The oldest of each group, with PTX when any of the group asked for it."""
         assert isinstance(section, CudaSection)  # noqa: S101 - the registry pairs them
         if not section.cuda_group_archs:
             return archs
         wanted = [Capability.parse(arch) for arch in archs.names]
-        everything = [Capability.parse(arch) for arch in (*within.names, *archs.names)]
+        everything = [Capability.parse(arch) for arch in (*every.names, *archs.names)]
         known = [tuple(map(Capability.parse, chain)) for chain in compatible_arch_chains(self.name)]
         runs = shared_code(everything, known)
         compiled = _merge_ptx(replace(runs[arch.target], ptx=arch.ptx) for arch in wanted)

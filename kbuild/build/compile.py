@@ -48,7 +48,7 @@ class StagedVariant:
     """A variant directory that waits for its checks."""
 
     folder: Path
-    units: int
+    steps: int
     """Build steps that ran."""
     inputs: Mapping[str, FileState]
     """Project files that the result depends on, as they were read, by path relative to the project;

@@ -27,7 +27,7 @@ SOURCE_CHECKS: Mapping[str, str] = {
     "flags": "No compiler flag makes code for the machine that builds.",
     "pointers": "No pointer into a temporary tensor of the stable ABI is kept.",
 }
-"""Checks of a project's sources that no check of outputs is named like."""
+"""Checks of a project's sources; the names of checks of outputs (`CHECKS`) differ from theirs."""
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
@@ -93,8 +93,8 @@ class Output:
     """Interpreters, with other Torch releases say, that have to load the kernel as well."""
     beside: Path | None = None
     """Another version of the same variant, which has to work in the same process."""
-    memory: ProbeCache = field(default_factory=ProbeCache)
-    """Asks other interpreters; without a folder they are always started."""
+    probe_cache: ProbeCache = field(default_factory=ProbeCache)
+    """Starts probes in interpreters, or repeats what they answered."""
     built_elsewhere: frozenset[Path] = frozenset()
     """Folders among `root` and `beside` that were built elsewhere; nothing imports them unless
     `loads_foreign`."""
@@ -149,13 +149,13 @@ class Check:
     summary: ClassVar[str]
     """One sentence: what the check proves."""
     group: ClassVar[Group] = "other"
-    """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
-    else: they are what `check --abi` runs, and what a library on its own is judged by."""
+    """The column of tables that it counts in. Checks of `abi` and `archs` read libraries alone:
+    `check --abi` runs only them, and so does a check of a single library."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
     asks_probes: ClassVar[bool] = False
-    """True for checks that start them through `Output.memory` alone, so that other machines
-    can answer in their stead."""
+    """True for checks that start processes through `Output.probe_cache` alone: it may hold what
+    other machines answered."""
     is_certain: ClassVar[bool] = False
     """True for checks whose errors are failures on every machine: messages do not offer to overrule
     them."""
@@ -202,7 +202,7 @@ CHECKS: Registry[Check] = Registry("kbuild.checks")
 
 
 def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
-    """Every applicable check's findings, plug-ins included, in check-name order; none overruled."""
+    """Run every check that applies, plug-ins included, by name; no finding is overruled yet."""
     return tuple(
         finding
         for check in CHECKS.load(plugins=True)

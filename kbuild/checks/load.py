@@ -191,7 +191,7 @@ class LoadCheck(Check):
 
         `worker` is the other machine that loaded it, with its Python and Torch.
         """
-        return output.memory.cached_facts("load_probe", output.root)
+        return output.probe_cache.cached_facts("load_probe", output.root)
 
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
@@ -228,9 +228,9 @@ class LoadCheck(Check):
 
     def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
         arguments = (*kernel.arguments, str(self.limit_s), *other)
-        memory, general = kernel.output.memory, kernel.general
+        probe_cache, general = kernel.output.probe_cache, kernel.general
         system = kernel.variant.system
-        return memory.ask(
+        return probe_cache.ask(
             self.runner, python, "load_probe", *arguments, general=general, system=system
         )
 
@@ -286,7 +286,7 @@ class LoadCheck(Check):
                 f"import `{module}` in the functions that need it, or catch ImportError: only "
                 "some releases of Torch have it"
             )
-            severity: Severity = "warning" if BACKENDS.get(metadata.backend).is_host else "info"
+            severity: Severity = "warning" if BACKENDS.get(metadata.backend).runs_on_cpu else "info"
             return Finding(self.name, severity, "__init__.py", what, hint)
         what = f"cannot be loaded:\n{answer.reason}"
         hint = hint_on(module, metadata)

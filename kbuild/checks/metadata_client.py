@@ -33,7 +33,7 @@ class MetadataClientCheck(MetadataFileCheck):
             yield Finding(self.name, "info", METADATA_FILE, f"not read by the client: {reason}")
             return
         path = output.root / METADATA_FILE
-        answer = output.memory.ask(self.runner, output.python, "metadata_probe", path)
+        answer = output.probe_cache.ask(self.runner, output.python, "metadata_probe", path)
         if answer.state == "absent":
             yield self._unread(answer.reason)
         elif answer.state != "ok":
@@ -43,7 +43,7 @@ class MetadataClientCheck(MetadataFileCheck):
 
     def facts(self, output: Output) -> Mapping[str, Any]:
         """`{"remembered": interpreters}`: those whose client read exactly this before."""
-        return output.memory.cached_facts("metadata_probe", output.root / METADATA_FILE)
+        return output.probe_cache.cached_facts("metadata_probe", output.root / METADATA_FILE)
 
     def _unread(self, reason: str) -> Finding:
         what = f"not read by the client: {reason}"

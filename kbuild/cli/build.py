@@ -10,19 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
-from kbuild.pipeline.options import (
-    BuildOptions,
-    driver_request_of,
-    nix_options_of,
-    selection_of,
-)
+from kbuild.pipeline.option_values import nix_options_of, selection_of
+from kbuild.pipeline.options import BuildOptions, driver_request_of
 from kbuild.plan.command_options import add_options, read_options, validate_options
 from kbuild.system.errors import Repetition, counted, grouped
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
-    from kbuild.pipeline.options import BuildResult
+    from kbuild.pipeline.result import BuildResult
     from kbuild.plan.project import Project
     from kbuild.plan.selection import Selection
 
@@ -155,7 +151,7 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
         if result.status in {"built", "up-to-date"}:
             # What had nothing to do says the same each time.
             steps = f" in {result.seconds:.1f} s" if result.status == "built" else ""
-            steps += f", {counted(result.units, 'step')}" if result.units else ""
+            steps += f", {counted(result.steps, 'step')}" if result.steps else ""
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )

@@ -94,9 +94,9 @@ def _prune(args: Namespace, ctx: Services) -> int:
         OBJECTS_LIMIT: limit,
         HEADERS_LIMIT: min(limit, headers_size_limit(os.environ)),
     }
+    entries = open_store(ctx.cache).prune(args.days, dry_run=args.dry_run)
     swept = sweep(ctx.cache, limits, dry_run=args.dry_run)
     size, headers = swept[OBJECTS_LIMIT], swept[HEADERS_LIMIT]
-    entries = open_store(ctx.cache).prune(args.days, dry_run=args.dry_run)
     if args.json:
         removed = {"objects": size, "headers": headers, "removed": list(entries)}
         ctx.ui.data_json({**removed, "dry_run": args.dry_run})

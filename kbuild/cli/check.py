@@ -22,7 +22,8 @@ from kbuild.cli.variants import (
     chosen_python,
     open_targets,
 )
-from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
+from kbuild.pipeline.option_values import allow_of, selection_of
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options, read_options
 from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
@@ -141,20 +142,20 @@ def list_checks(
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """Settings of one command for all outputs."""
+    """The settings of one command for all outputs."""
 
     wanted: CheckSelection
     limits: CheckLimits
     loading: LoadOptions = field(default_factory=LoadOptions)
     portable: bool = False
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
-    memory: ProbeCache | None = None
+    probe_cache: ProbeCache | None = None
     """Answers of earlier loads; None where nothing is loaded."""
     loads_foreign: bool = False
     """True for `--load`."""
 
     def for_target(self, target: CheckTarget, args: Namespace) -> CheckSettings:
-        """The terms for one target: a project says itself which checks it overrules.
+        """The settings for one target: a project says itself which checks it overrules.
 
         Raises:
             ConfigError: its `kbuild.toml` is wrong.
@@ -166,7 +167,7 @@ class CheckSettings:
 def check_settings_of(
     args: Namespace, wanted: CheckSelection, ctx: Services, *, portable: bool = False
 ) -> CheckSettings:
-    """The terms that the options set; an interpreter is looked for when a check needs one.
+    """The settings that the options set; an interpreter is looked for when a check needs one.
 
     Raises:
         UsageError: an option has no sense.
@@ -178,8 +179,10 @@ def check_settings_of(
     if slow:
         python = chosen_python(args.python, ctx)
         loading = read_options(args, ctx, None, LoadOptions, python=python)
-    memory = _probe_cache(args, ctx) if slow else None
-    return CheckSettings(wanted, limits, loading, portable, memory, getattr(args, "load", False))
+    probe_cache = _probe_cache(args, ctx) if slow else None
+    return CheckSettings(
+        wanted, limits, loading, portable, probe_cache, getattr(args, "load", False)
+    )
 
 
 def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
@@ -188,58 +191,62 @@ def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
     return ProbeCache(ctx.cache, fresh=args.fresh)
 
 
-def run_checks(target: CheckTarget, terms: CheckSettings) -> tuple[CheckReport, ...]:
+def run_checks(target: CheckTarget, settings: CheckSettings) -> tuple[CheckReport, ...]:
     """Every output of the target, examined."""
     from kbuild.checks.report import run_selected_checks
 
     return tuple(
-        run_selected_checks(output, terms.wanted.checks(), terms.wanted)
-        for output in _outputs_of(target, terms)
+        run_selected_checks(output, settings.wanted.checks(), settings.wanted)
+        for output in _outputs_of(target, settings)
     )
 
 
-def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
+def _outputs_of(target: CheckTarget, settings: CheckSettings) -> Iterator[Output]:
     from kbuild.checks.base import Output
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.system.workspace import Workspace
 
-    limits = _limits_for(target, terms)
+    limits = _limits_for(target, settings)
     if target.kind == "library":
         folder = target.path.parent
         yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
-        beside = terms.loading.version_beside(folder)
-        memory = terms.memory or ProbeCache()
+        beside = settings.loading.version_beside(folder)
+        probe_cache = settings.probe_cache or ProbeCache()
         known = tree if target.kind == "project" and tree.is_dir() else None
         yield Output(
             folder,
             variant_named(folder.name),
-            terms.loading.python,
+            settings.loading.python,
             asked=limits,
             tree=known,
-            other_pythons=terms.loading.others,
+            other_pythons=settings.loading.others,
             beside=beside,
-            memory=memory,
-            built_elsewhere=frozenset(_built_elsewhere(memory, folder, beside)),
-            loads_foreign=terms.loads_foreign,
+            probe_cache=probe_cache,
+            built_elsewhere=frozenset(_built_elsewhere(probe_cache, folder, beside)),
+            loads_foreign=settings.loads_foreign,
         )
 
 
-def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path]:
+def _built_elsewhere(probe_cache: ProbeCache, *folders: Path | None) -> Iterator[Path]:
     """Variants that were not built here, by the cache of answers about loading."""
     from kbuild.checks.probe_cache import is_built_here
 
     for folder in folders:
-        if folder is not None and memory.folder and not is_built_here(memory.folder, folder):
+        if (
+            folder is not None
+            and probe_cache.folder
+            and not is_built_here(probe_cache.folder, folder)
+        ):
             yield folder
 
 
-def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
+def _limits_for(target: CheckTarget, settings: CheckSettings) -> CheckLimits:
     """The limits for a target; variants on the Hub promise to load everywhere."""
-    if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
-        return replace(terms.limits, manylinux=DEFAULT_POLICY)
-    return terms.limits
+    if settings.limits.manylinux is None and (settings.portable or target.kind == "hub"):
+        return replace(settings.limits, manylinux=DEFAULT_POLICY)
+    return settings.limits
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -276,33 +283,38 @@ def execute(args: Namespace, ctx: Services) -> int:
     wanted = check_selection_of(args, groups=groups, slow=slow, sources=has_sources)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=has_sources)
-    terms = check_settings_of(args, wanted, ctx, portable=args.abi)
+    settings = check_settings_of(args, wanted, ctx, portable=args.abi)
     with open_targets(args, ctx, unbuilt=has_sources) as opened:
         targets = [
             _selected(target, selection_of(args), has_sources=has_sources) for target in opened
         ]
-        terms = _ask_executor(terms, targets, args, ctx)
+        settings = _ask_executor(settings, targets, args, ctx)
         with check_progress(ctx):
             answers = [
-                _check_target(target, terms.for_target(target, args), ctx, has_sources=has_sources)
+                _check_target(
+                    target, settings.for_target(target, args), ctx, has_sources=has_sources
+                )
                 for target in targets
             ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
 def _ask_executor(
-    terms: CheckSettings, targets: Sequence[CheckTarget], args: Namespace, ctx: Services
+    settings: CheckSettings, targets: Sequence[CheckTarget], args: Namespace, ctx: Services
 ) -> CheckSettings:
-    """The terms with the answers of an executor's machines; as they are without one."""
+    """The settings with the answers of an executor's machines; as they are without one."""
     from kbuild.pipeline.executors import executor_address, find_executor
 
     address = executor_address("" if args.python and args.executor is None else args.executor)
-    if not address or terms.memory is None:
-        return terms
+    if not address or settings.probe_cache is None:
+        return settings
     executor, where = find_executor(address)
-    outputs = [output for target in targets for output in _outputs_of(target, terms)]
-    checks = terms.wanted.checks()
-    return replace(terms, memory=executor.load_outputs(where, outputs, checks, terms.memory, ctx))
+    outputs = [output for target in targets for output in _outputs_of(target, settings)]
+    checks = settings.wanted.checks()
+    return replace(
+        settings,
+        probe_cache=executor.load_outputs(where, outputs, checks, settings.probe_cache, ctx),
+    )
 
 
 def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -> CheckTarget:
@@ -318,11 +330,11 @@ def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -
 
 
 def _check_target(
-    target: CheckTarget, terms: CheckSettings, ctx: Services, *, has_sources: bool
+    target: CheckTarget, settings: CheckSettings, ctx: Services, *, has_sources: bool
 ) -> TargetReport:
     is_project = has_sources and target.kind == "project"
-    sources = _check_sources(target, terms.wanted, ctx) if is_project else None
-    return TargetReport(target, run_checks(target, terms), sources)
+    sources = _check_sources(target, settings.wanted, ctx) if is_project else None
+    return TargetReport(target, run_checks(target, settings), sources)
 
 
 def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -> SourceReport:

@@ -42,7 +42,8 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        help="backends, or `all` (default: cpu cuda, on macOS cpu metal; those of the --language)",
+        help="backends, or `all` (default: those of --language; for C++ cpu and cuda, on macOS cpu "
+        "and metal)",
     )
     parser.add_argument(
         "--framework",
@@ -60,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
         "--language",
         choices=(CXX, *languages),
         help=f"`{CXX}` and the like, or a Python DSL: "
-        + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
+        + ", ".join(f"{name} for {' and '.join(each)}" for name, each in languages.items())
         + f" (default: {CXX})",
     )
     add_project_options(parser, licence=_LICENCE)
@@ -96,23 +97,26 @@ def write_project(
     target: Path,
     files: FileSet,
     *,
-    left: Sequence[str] | None = None,
+    is_new: bool = True,
+    remaining_steps: Sequence[str] = (),
 ) -> int:
     """Write the files of a new project, and say what to type next.
 
     Args:
         args: options of `add_project_options`.
         ctx: the command's services.
-        scaffold: the project's names.
+        scaffold: the project's names and backends, for messages.
         target: its folder.
         files: its files.
-        left: what somebody who takes over a package has still to do; None for a new kernel.
+        is_new: False for a package that is taken over, which has its own name and tests.
+        remaining_steps: the steps that whoever takes over a package still has to do.
     """
     from kbuild.cli.scaffold import validate_no_conflicts
 
     if not args.overwrite:
-        files = _without_own_readme(files, target)
+        files = _without_existing_readme(files, target)
         validate_no_conflicts(files, target)
+    # The files are the author's from now on: a manifest would let kbuild remove them later.
     files.write(target, manifest=False)
     if not args.no_git:
         _start_repository(target, files, ctx)
@@ -120,25 +124,26 @@ def write_project(
     if args.json:
         names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
         rows = {"backends": scaffold.backends, "files": paths}
-        ctx.ui.data_json(names | rows | ({} if left is None else {"left": left}))
+        ctx.ui.data_json(names | rows | ({} if is_new else {"left": remaining_steps}))
     else:
         ctx.ui.data(str(target))
     for path in paths:
         ctx.ui.detail(f"  {path}")
     ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
-    for note in _notes(args, scaffold, target, is_new=left is None):
+    for note in _notes(args, scaffold, target, is_new=is_new):
         ctx.ui.say(f"note: {note}")
-    if left:
-        ctx.ui.say("\n".join(("", "not taken over, or to be checked:", *(f"  {x}" for x in left))))
-    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
-    last = ["kbuild test", "python example.py"] if left is None else []
-    commands = [*step, "kbuild build", *last]
+    if remaining_steps:
+        steps = (f"  {step}" for step in remaining_steps)
+        ctx.ui.say("\n".join(("", "not taken over, or to be checked:", *steps)))
+    first = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
+    last = ["kbuild test", "python example.py"] if is_new else []
+    commands = [*first, "kbuild build", *last]
     ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
 
 
-def _without_own_readme(files: FileSet, target: Path) -> FileSet:
-    """The files, less a README where there is one: forges write it with a new repository."""
+def _without_existing_readme(files: FileSet, target: Path) -> FileSet:
+    """The files; without a README if the folder has one, which forges write in a new repository."""
     from kbuild.system.files import FileSet
 
     if not (target / _README).is_file():
@@ -147,24 +152,36 @@ def _without_own_readme(files: FileSet, target: Path) -> FileSet:
 
 
 def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
-    """The project's names, and the folder that it goes to."""
+    """The project's names and targets, and the folder that it goes to."""
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.cli.scaffold import PLACEHOLDER_OWNER, Scaffold, kernel_name, split_name
 
-    place = ctx.path(args.path) if args.path else ctx.cwd
-    named = split_name(args.name) if args.name else None
-    owner, repository = named or (PLACEHOLDER_OWNER, kernel_name(place.name))
-    name = kernel_name(repository)
-    target = ctx.cwd / repository if args.name and not args.path else place
+    folder = ctx.path(args.path) if args.path else None
+    if args.name:
+        owner, repository = split_name(args.name)
+        target = folder or ctx.cwd / repository
+    else:
+        target = folder or ctx.cwd
+        owner, repository = PLACEHOLDER_OWNER, kernel_name(target.name)
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     language = _language(args)
     framework = _resolve_framework(args, language)
     backends, compiled = _resolve_backends(args, language, framework)
     if not compiled and framework.runtime_module == "torch":
+        # All backends are Python-only, such as tpu: there is no extension to bind to Torch.
         framework = FRAMEWORKS.get(_NOARCH)
-    names = (name, owner, f"{owner}/{repository}", chosen_licence(args) or _LICENCE)
-    return Scaffold(*names, backends, compiled, language, framework.name), target
+    scaffold = Scaffold(
+        name=kernel_name(repository),
+        owner=owner,
+        repo_id=f"{owner}/{repository}",
+        license=chosen_licence(args) or _LICENCE,
+        backends=backends,
+        compiled=compiled,
+        language=language,
+        framework=framework.name,
+    )
+    return scaffold, target
 
 
 def chosen_licence(args: Namespace) -> str:
@@ -207,10 +224,10 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
         templates = template_root() / "init"
         pairs = {one.name: language_frameworks(one, templates) for one in LANGUAGES}
         if name not in pairs[language]:
-            able = [CXX, *(one for one, names in pairs.items() if name in names)]
+            languages = [CXX, *(one for one, names in pairs.items() if name in names)]
             what = f"a kernel in {language} cannot have the framework {name}"
             hint = f"`{language}` goes with {listed(pairs[language])}; "
-            raise UsageError(what, hint=f"{hint}`{name}` goes with {listed(able)}")
+            raise UsageError(what, hint=f"{hint}`{name}` goes with {listed(languages)}")
     return FRAMEWORKS.get(name)
 
 
@@ -224,18 +241,26 @@ def _resolve_backends(
     """
     from kbuild.ops.language import LANGUAGES
 
-    able = LANGUAGES.get(language).init_backends if language else _supported_backends(framework)
-    texts = args.backends or (able if language else _default_backends(able))
-    backends = _parse_backends(texts, able)
+    named = _named_backends(args.backends or ())
+    # After the names, because looking these up has loaded the plug-ins that they belong to.
+    supported = (
+        LANGUAGES.get(language).init_backends if language else _supported_backends(framework)
+    )
+    if not args.backends:
+        backends = tuple(sorted(supported if language else _default_backends(supported)))
+    else:
+        everything = supported if ALL_BACKENDS in named else ()
+        backends = tuple(sorted({*named, *everything} - {ALL_BACKENDS}))
     compiled = _compiled(backends) if framework.compiled else ()
     if language:
-        what, wanted = f"{language} kernels are not compiled for", backends
+        what, with_sources = f"{language} kernels are not compiled for", backends
     else:
-        able = _supported_backends(framework)  # plug-ins that were named are known now
         what = f"there is no {framework.name} project for"
-        wanted = compiled if framework.runtime_module == "torch" else backends
-    if unable := [name for name in wanted if name not in able]:
-        raise UsageError(f"{what} {', '.join(unable)}", hint=f"choose from {', '.join(able)}")
+        # A Torch project may have Python-only backends beside compiled ones.
+        with_sources = compiled if framework.runtime_module == "torch" else backends
+    if unsupported := [name for name in with_sources if name not in supported]:
+        hint = f"choose from {', '.join(supported)}"
+        raise UsageError(f"{what} {', '.join(unsupported)}", hint=hint)
     return backends, compiled
 
 
@@ -246,7 +271,7 @@ def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _supported_backends(framework: Framework) -> tuple[str, ...]:
-    """Backends with templates of C++ sources; a Python-only kernel is for them as well."""
+    """Backends with templates of sources; those of the default framework for a Python-only one."""
     from kbuild.backends import BACKENDS
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template
@@ -257,33 +282,33 @@ def _supported_backends(framework: Framework) -> tuple[str, ...]:
     return tuple(b.name for b in BACKENDS if has_template(b, wanted, templates))
 
 
-def _default_backends(able: Sequence[str]) -> tuple[str, ...]:
+def _default_backends(supported: Sequence[str]) -> tuple[str, ...]:
     """The CPU and the likely GPU."""
     from kbuild.backends import BACKENDS
 
-    return tuple(name for name in able if sys.platform in BACKENDS.get(name).default_on)
+    return tuple(name for name in supported if sys.platform in BACKENDS.get(name).default_on)
 
 
-def _parse_backends(texts: Sequence[str], able: Sequence[str]) -> tuple[str, ...]:
-    """The backends in name order; `all` is what is able."""
+def _named_backends(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names in the values of `--backends`, among which may be `all`.
+
+    Raises:
+        UsageError: there is no such backend, or no name.
+    """
     from kbuild.backends import BACKENDS
     from kbuild.backends.base import other_backend_names
 
-    asked = [name for text in texts for name in text.split(",") if name]
-    wanted = {name for word in asked for name in (able if word == ALL_BACKENDS else [word])}
-    backends = tuple(sorted(wanted))
-    unknown = [name for name in backends if BACKENDS.find(name) is None]
-    if unknown or not backends:
-        from kbuild.project.config.issue import did_you_mean
+    names = tuple(name for text in texts for name in text.split(",") if name)
+    unknown = [name for name in names if name != ALL_BACKENDS and BACKENDS.find(name) is None]
+    if not unknown and (names or not texts):
+        return names
+    from kbuild.project.config.issue import did_you_mean
 
-        known = ", ".join(BACKENDS.names())
-        others = other_backend_names(BACKENDS)
-        guesses = (did_you_mean(name, BACKENDS.names(), others) for name in unknown)
-        guess = next(filter(None, guesses), "")
-        hint = f"choose from {known} or `{ALL_BACKENDS}`; a PATH goes before --backends"
-        hint = f"{guess} {hint}".strip()
-        raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
-    return backends
+    known, others = BACKENDS.names(), other_backend_names(BACKENDS)
+    guess = next(filter(None, (did_you_mean(name, known, others) for name in unknown)), "")
+    hint = f"choose from {', '.join(known)} or `{ALL_BACKENDS}`; a PATH goes before --backends"
+    message = f"`{', '.join(unknown)}` is not a backend" if unknown else "--backends names none"
+    raise UsageError(message, hint=f"{guess} {hint}".strip())
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
@@ -304,7 +329,7 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path, *, is_new: bool) -
 
     name = (args.name or target.name).rpartition("/")[2]
     notes = []
-    if name != scaffold.name and is_new:  # a package has a name of its own
+    if name != scaffold.name and is_new:  # a package that is taken over keeps its name
         notes.append(f"the kernel is called `{scaffold.name}`: `{name}` is not a kernel name")
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
@@ -316,7 +341,7 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path, *, is_new: bool) -
         and (note := LANGUAGES.get(scaffold.language).init_note)
     ):
         notes.append(note)
-    return list(filter(None, notes))
+    return notes
 
 
 def _shell_path(target: Path, cwd: Path) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
+from kbuild.pipeline.option_values import identity_of, selection_of
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options
 from kbuild.system.errors import UsageError
 from kbuild.system.files import read_manifest, remove_known, sha256, write_manifest

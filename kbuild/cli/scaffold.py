@@ -66,7 +66,7 @@ class Scaffold:
     def needs_gpu(self) -> bool:
         """True when nothing of the kernel runs on a CPU."""
         written = bool(self.compiled or self.language)
-        return written and not any(BACKENDS.get(b).is_host for b in self.backends)
+        return written and not any(BACKENDS.get(b).runs_on_cpu for b in self.backends)
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.pipeline.driver import DriverRequest
-from kbuild.pipeline.options import FLAKE_FLAGS, BuildOptions, nix_options_of
+from kbuild.pipeline.option_values import nix_options_of
+from kbuild.pipeline.options import FLAKE_FLAGS, BuildOptions
 from kbuild.plan.command_options import add_flags, add_options, read_options
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services

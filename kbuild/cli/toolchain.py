@@ -123,16 +123,8 @@ def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> Sto
 
 
 def _prune(args: Namespace, ctx: Services) -> int:
-    from kbuild.system.readonly_tree import FolderInUseError
-
     store = _installer(args, ctx).store
-    try:
-        removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
-    except FolderInUseError:
-        raise ToolchainError(
-            f"a running kbuild command uses toolchains in `{store.root}`: nothing was removed",
-            hint="run the command again when it has finished",
-        ) from None
+    removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
     _print_json(args, ctx, {"removed": list(removed), "dry_run": args.dry_run})
     if not args.json:
         ctx.ui.data("\n".join(removed))

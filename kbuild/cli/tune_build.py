@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.result import BuildResult
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import Selection, variants_for_torch
+from kbuild.project import DEVELOPMENT_ID
 from kbuild.project.identity import Identity
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
-from kbuild.system.version import DEVELOPMENT_ID, Version
+from kbuild.system.version import Version
 from kbuild.system.workspace import WORKSPACE_FOLDER
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 
@@ -76,7 +78,7 @@ def options_for_devices(
         executor=executor,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
         dev=purpose == "dev",
-        is_published=purpose != "dev",
+        is_local_only=purpose == "dev",
         keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kbuild.cli import build
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
-from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
+from kbuild.pipeline.option_values import identity_of, selection_of
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options, read_options, validate_options
+from kbuild.publish.upload_options import UploadOptions
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 

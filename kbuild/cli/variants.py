@@ -53,7 +53,7 @@ class LoadOptions:
     python: Path | None = None
     others: tuple[Path, ...] = option(
         "--also-python",
-        value=(),
+        default=(),
         type=Path,
         action="append",
         metavar="PROGRAM",

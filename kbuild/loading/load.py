@@ -20,11 +20,11 @@ from kbuild.loading.request import (
     VariantRequest,
     locked,
 )
+from kbuild.project import DEVELOPMENT_ID
 from kbuild.system.cache import LOADED_VARIANT, Cache
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import UsageError
 from kbuild.system.record import Record, read_record, texts
-from kbuild.system.version import DEVELOPMENT_ID
 
 VariantBuild = Callable[[VariantRequest, Path], Record]
 """Builds a variant; the answer has its folder, `variant`, and the name of its package, `module`."""

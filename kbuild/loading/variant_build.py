@@ -15,8 +15,9 @@ from kbuild.backends import BACKENDS
 from kbuild.build.state import read_state
 from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import planner_for
+from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
@@ -92,7 +93,7 @@ def build_to_load(request: VariantRequest, cache: Path) -> Record:
         output=request.folder / request.unique_id,
         archs=archs,
         dev=True,
-        is_published=False,
+        is_local_only=True,
         link_flags=request.link_flags,
     )
     plan, toolchain, options = _choose_variant(project, tree, facts, backend, options, services)
@@ -107,7 +108,7 @@ def default_backend(project: Project, facts: Facts, runner: Runner) -> str:
         ToolchainError: there is none, and the project has no backend for the CPU.
     """
     names = project.file.general.backends
-    hosts = [name for name in names if BACKENDS.get(name).is_host]
+    hosts = [name for name in names if BACKENDS.get(name).runs_on_cpu]
     for name in names:
         if name not in hosts and _has_device(project, name, facts, runner):
             return name

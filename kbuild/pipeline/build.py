@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.plans import (
     planner_for,
@@ -18,6 +18,7 @@ from kbuild.pipeline.plans import (
     validate_path_names,
     with_all_candidates,
 )
+from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
 from kbuild.pipeline.variant import (
     BuildContext,
@@ -217,7 +218,7 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
     with (
-        open_run(budget, services.cache, keeps=options.objects) as run,
+        open_run(budget, services.cache, keeps=options.use_object_cache) as run,
         filler_for(context, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as aot_compiler,
     ):

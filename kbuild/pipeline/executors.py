@@ -1,7 +1,7 @@
 """Other machines that units run on: executors of the entry point group `kbuild.executors`.
 
-An executor is named on a command line or in `KBUILD_EXECUTOR` by its address, `NAME:ADDRESS` where
-several are installed. It makes objects and images, loads and tests variants, and offers GPUs.
+`--executor` or `KBUILD_EXECUTOR` gives an address, such as a scheduler's, and before it `NAME:`
+where several executors are installed. Each command uses the machines behind it for its own units.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ EXECUTORS = "kbuild.executors"
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The project, options and variants of a run."""
+    """The variants of a build whose units other machines may compile."""
 
     root: Path
     """The project's folder."""
     plans: Mapping[str, VariantPlan]
     """Plans by variant."""
     toolchain: str
-    """See `BuildOptions.toolchain`."""
+    """`BuildOptions.toolchain`: each worker opens the same source of compilers on its machine."""
 
 
 class UnitFiller(ObjectFiller, ImageFiller, Protocol):
@@ -48,25 +48,26 @@ class UnitFiller(ObjectFiller, ImageFiller, Protocol):
 
 
 class RemoteExecutor(Protocol):
-    """The work that a plug-in does on the machines behind an address.
+    """Runs units on the machines behind an address.
 
-    Every method raises a `KbuildError` where the address cannot be used.
+    Every method raises a `KbuildError` for an address or credentials that cannot be used. Where no
+    machine answers, the first two print a warning and leave all units to this machine.
     """
 
     def fill_cache(
         self, address: str, request: BuildRequest, run: Run, services: Services
     ) -> AbstractContextManager[UnitFiller | None]:
-        """The filler for a build; None, with a warning, where this machine makes all units."""
+        """The filler for the build whose budget is `run`; None where no machine answers."""
 
     def load_outputs(
         self,
         address: str,
         outputs: Iterable[Output],
         checks: Sequence[Check],
-        memory: ProbeCache,
+        probe_cache: ProbeCache,
         services: Services,
     ) -> ProbeCache:
-        """Load variants for checks; returns `memory` with the answers of those machines."""
+        """Load built variants there; return a cache that also knows what these probes answered."""
 
     def run_tests(
         self,
@@ -76,20 +77,21 @@ class RemoteExecutor(Protocol):
         tests: ProjectTests,
         services: Services,
     ) -> tuple[list[TestReport], dict[str, list[str]]]:
-        """Run the tests of the project in `root` against each variant, where it fits.
+        """Run a project's tests once per variant, on any machine that can load the variant.
 
         Returns:
-            The reports in the order of the variants, and why a variant was not tested, by name.
+            The reports in the order of the variants; and for each variant without a report, by
+            name, the reasons that the machines gave.
         """
 
     def probe_devices(
         self, address: str, root: Path, services: Services
     ) -> AbstractContextManager[ProbeSource]:
-        """The GPUs, for the variants of the project in `root`."""
+        """The GPUs of those machines, to measure on; workers get Python files from `root`."""
 
 
 def find_executor(address: str) -> tuple[RemoteExecutor, str]:
-    """The executor that an address names, and the address for it.
+    """The executor that `NAME:ADDRESS` names, and the address without the name.
 
     Raises:
         UsageError: none is installed, or the address does not say which.
@@ -97,13 +99,18 @@ def find_executor(address: str) -> tuple[RemoteExecutor, str]:
     points = {point.name: point for point in plugin_points(EXECUTORS)}
     name, _, rest = address.partition(":")
     if name not in points and len(points) == 1:
+        # The only executor needs no name: what precedes the colon may be `tls` of `tls://...`.
         (name,), rest = points, address
     if name not in points:
         hint = f"write NAME:ADDRESS; installed: {', '.join(sorted(points)) or 'none'}"
         raise UsageError(f"`{address}` names no executor", hint=hint)
-    return cast("RemoteExecutor", points[name].load()()), rest
+    executor_class = points[name].load()
+    return cast("RemoteExecutor", executor_class()), rest
 
 
-def executor_address(given: str | None) -> str:
-    """The address of an option, else of the environment; empty for this machine alone."""
-    return os.environ.get(EXECUTOR_VARIABLE, "") if given is None else given
+def executor_address(option: str | None) -> str:
+    """The address in `--executor`, which may be empty, else in the environment.
+
+    Units run on this machine alone when the address is empty.
+    """
+    return os.environ.get(EXECUTOR_VARIABLE, "") if option is None else option

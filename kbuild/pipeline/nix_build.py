@@ -10,9 +10,9 @@ from pathlib import Path
 from kbuild.pipeline.nix.build import NixBuildCommand
 from kbuild.pipeline.nix.flake import Derivation, Flake, FlakeEvaluationError, FlakeVariants
 from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
-from kbuild.pipeline.options import BuildResult, BuildStatus
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.provenance.files import discard_outdated_attestation
+from kbuild.pipeline.result import BuildResult, BuildStatus
 from kbuild.plan.metadata import metadata_in
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, VariantChoice, select_variants

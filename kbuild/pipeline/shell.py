@@ -121,7 +121,7 @@ def _preferred(plans: Sequence[VariantPlan], tools: Toolchains, services: Servic
     def fit(plan: VariantPlan) -> tuple[bool, bool, bool]:
         backend = BACKENDS.get(plan.requires.backend)
         own_torch = tools.preview(plan.requires).source == "host"
-        return gpus[backend.name] or backend.is_host, own_torch, gpus[backend.name]
+        return gpus[backend.name] or backend.runs_on_cpu, own_torch, gpus[backend.name]
 
     return max(fitting, key=fit)
 

@@ -32,7 +32,9 @@ def _cxx_texts(project: Project, backends: Iterable[str], tree: SourceTree) -> d
     if torch is None:
         return {}
     framework = FRAMEWORKS.get("torch")
-    kernels = (kernel for backend in backends for kernel in project.kernels_for(backend).values())
+    kernels = (
+        kernel for backend in backends for kernel in project.cxx_kernels_for(backend).values()
+    )
     sections: list[TorchSection | KernelSection] = [torch, *kernels]
     includes = IncludeGraph(tree)
     paths = dict.fromkeys(
@@ -67,7 +69,7 @@ def flag_findings(
     sections += [
         (("kernel", name), section)
         for backend in backends
-        for name, section in project.kernels_for(backend).items()
+        for name, section in project.cxx_kernels_for(backend).items()
     ]
     findings: list[tuple[KeyPath, Finding]] = []
     for path, section in sections:

@@ -55,7 +55,7 @@ def _sources(
         FactCache(services.cache),
         options.python,
         torch_wheel=torch_wheel,
-        is_portable=options.is_published,
+        is_portable=not options.is_local_only,
         downloads=services.ui.downloads,
     )
     name = options.toolchain

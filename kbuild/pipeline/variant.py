@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.state import is_up_to_date, read_state, record_build, recorded_inputs
-from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
+from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan.command_options import recorded_options
 from kbuild.plan.metadata import Builder, metadata_in
@@ -274,7 +275,7 @@ class BuildContext:
         """
         system = plan.requires.system
         runs = system in (None, str(host_system())) or find_emulator(system)
-        return () if runs or not self.options.is_published else ("load",)
+        return () if runs or self.options.is_local_only else ("load",)
 
 
 def up_to_date_result(context: BuildContext, plan: VariantPlan) -> BuildResult | None:
@@ -404,7 +405,7 @@ def build_variant(
         staged = compilation.perform()
         findings = _finalize_checked(context, plan, staged, toolchain, space.tree, on_sources)
         install_variant(staged.folder, target)
-        if context.options.is_published:
+        if not context.options.is_local_only:
             record_built(context.services.cache, target, staged.folder)
         remove_old_evidence(context, plan)
         # The record comes after the move: a build that is killed before it is simply repeated.
@@ -414,7 +415,7 @@ def build_variant(
             "built",
             "",
             target,
-            units=staged.units,
+            steps=staged.steps,
             findings=findings,
             images=image_rows(staged.compiled),
             overruled=overruled_checks(findings),
@@ -454,7 +455,7 @@ def _finalize_checked(  # noqa: PLR0917
 
 def _check_sources(context: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
     """Run the checks that need sources alone, before anything is compiled."""
-    if not context.options.is_published:
+    if context.options.is_local_only:
         return ()
     message = f"{context.project.name} would fail its checks"
     return _raise_for_errors(context, context.source_checker.findings(plan), message)
@@ -463,15 +464,17 @@ def _check_sources(context: BuildContext, plan: VariantPlan) -> tuple[Finding, .
 def _check_output(
     context: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
-    if not context.options.is_published:
+    if context.options.is_local_only:
         return ()
     from kbuild.checks.base import Output, run_checks
     from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
     services = context.services
-    memory = ProbeCache(services.cache, fresh=context.options.fresh)
-    output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
+    probe_cache = ProbeCache(services.cache, fresh=context.options.fresh)
+    output = Output(
+        folder, plan.parsed_variant, python, portable, tree=tree, probe_cache=probe_cache
+    )
     message = f"{plan.variant} was built but fails its checks"
     return _raise_for_errors(context, run_checks(output), message)
 

@@ -39,7 +39,7 @@ def aot_kernels(context: PlanningContext) -> AotKernels:
             raise ConfigError(locate_issues(errors, context.tree))
         built.append(name)
         kernels += _kernels(context, name, targets)
-    if not kernels and not project.kernels_for(context.backend.name):
+    if not kernels and not project.cxx_kernels_for(context.backend.name):
         message = f"has no code for {', '.join(context.archs)} (variant {context.choice.variant})"
         issues = [Issue(("kernel", name), message) for name in project.dsl_kernels]
         raise ConfigError(locate_issues(issues, context.tree))

@@ -1,15 +1,16 @@
-"""Options of commands: fields of a dataclass that say how they are written on a command line.
+"""Options of commands: fields of a dataclass that declare their flags (`option`).
 
-Parser, help, validation, the driver that an option belongs to and what provenance records of it
-follow from the field.
+The parser, the help, the validation, the choice of the driver and the options in the provenance
+follow from these fields.
 """
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from kbuild.plan.project import Project
@@ -17,17 +18,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _METADATA = "option"
+Driver = Literal["local", "nix", "both"]
+"""The driver that has an option. An option of one driver chooses it, and the other refuses it."""
 
 
 class Flag:
-    """One flag, as `ArgumentParser.add_argument` takes it; its default may be a function."""
+    """One flag; `settings` are keywords of `ArgumentParser.add_argument`."""
 
-    def __init__(self, *names: str, **settings: Any) -> None:
+    def __init__(
+        self, *names: str, variable: str = "", default: Any = None, **settings: Any
+    ) -> None:
+        """`variable` names an environment variable that comes before `default`."""
         self.names, self.settings = names, settings
+        self._variable, self._default = variable, default
         if settings.get("action") == "append":
-            settings.setdefault("default", [])
+            self._default = []
         elif settings.get("action") == "store_true":
-            settings["default"] = False
+            self._default = False
 
     @property
     def long(self) -> str:
@@ -42,54 +49,61 @@ class Flag:
     @property
     def default(self) -> Any:
         """Value of the attribute if the flag is not given."""
-        default = self.settings.get("default")
-        return default() if callable(default) else default
+        return os.environ.get(self._variable) or self._default
 
 
 @dataclass(frozen=True)
 class CommandOption:
-    """The flags of a field on a command line."""
+    """The flags of a field on a command line; `option` describes the attributes."""
 
     flags: Sequence[Flag]
-    group: str = ""
-    """Heading in the help."""
-    driver: str = "local"
-    """The only driver that has it: `local` or `nix`; empty when both have."""
-    parse: Callable[[Any], Any] | None = None
-    """Value of the single flag -> value of the field; raises `UsageError`, reads no file."""
-    read: Callable[[Namespace, Services, Any], Any] | None = None
-    """Like `parse`, for values that depend on other arguments, the project or this machine."""
-    record: tuple[str, Callable[[Any], Any]] | None = None
-    """Key in the provenance, and the value there; None when it cannot change the result."""
+    group: str
+    driver: Driver
+    parse: Callable[[Any], Any] | None
+    read: Callable[[Namespace, Services, Any], Any] | None
+    record: tuple[str, Callable[[Any], Any]] | None
 
 
 def option(
     *flags: str | Flag,
-    value: Any = None,
+    default: Any = None,
     group: str = "",
-    driver: str = "local",
+    driver: Driver = "local",
     parse: Callable[[Any], Any] | None = None,
     read: Callable[[Namespace, Services, Any], Any] | None = None,
     record: tuple[str, Callable[[Any], Any]] | None = None,
     **settings: Any,
 ) -> Any:
-    """A field of a dataclass, see `CommandOption`; `flags` are several, or names of the only one.
+    """Declare a field of a dataclass that flags of a command line set.
 
-    `value` is the field without flags, or makes it; `settings` are those of the only flag.
+    Args:
+        flags: several `Flag`s, which need `read`; or the names of a single flag.
+        default: the field's default, or a function (such as `dict`) that makes it.
+        group: heading in the help.
+        driver: see `Driver`.
+        parse: turns the argument of the single flag into the field's value. It is called before
+            the project is read, and raises `UsageError`.
+        read: computes the field's value from the parsed arguments, the services and the project
+            (None for a command without one), where `parse` cannot.
+        record: key in the provenance, and a function from the field's value to the JSON there; None
+            for an option that cannot change the result.
+        settings: keywords of `Flag` for the single flag.
     """
     names = [flag for flag in flags if isinstance(flag, str)]
     several = [flag for flag in flags if isinstance(flag, Flag)]
+    if "variable" in settings:  # functions that read the arguments find the default there
+        settings["default"] = default
     declared = CommandOption(
         several or [Flag(*names, **settings)], group, driver, parse, read, record
     )
     if settings.get("action") == "store_true":
-        value = False
-    default = {"default_factory": value} if callable(value) else {"default": value}
-    return field(**default, metadata={_METADATA: declared})
+        default = False
+    default_or_factory = {"default_factory" if callable(default) else "default": default}
+    return field(**default_or_factory, metadata={_METADATA: declared})
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, options: type[Any], *names: str) -> None:
-    """Declare the flags of a dataclass's fields: the named ones, or all that have flags."""
+    """Declare the flags of a dataclass's fields: those of `names`, or of all fields."""
     groups: dict[str, ArgumentParser | _ArgumentGroup] = {}
     for _, declared in _declared(options, names):
         if declared.group not in groups:
@@ -107,10 +121,10 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup, flags: Sequence[Flag]) ->
 
 
 def validate_options(args: Namespace, options: type[Any], *names: str) -> None:
-    """Check the values that can be checked without a project.
+    """Call `parse` of each option, so that a wrong value is an error before a project is read.
 
     Raises:
-        UsageError: a value has no sense.
+        UsageError: a value is not valid.
     """
     for _, declared in _declared(options, names):
         _parsed(args, declared)
@@ -124,10 +138,10 @@ def read_options(
     *names: str,
     **known: Any,
 ) -> T:
-    """The options as parsed arguments say them.
+    """The dataclass with values from the parsed arguments; `known` are fields with other values.
 
     Raises:
-        UsageError: a value has no sense.
+        UsageError: a value is not valid.
         ConfigError: a file of the project that an option reads is wrong.
     """
     values = {}
@@ -142,7 +156,7 @@ def read_options(
 
 
 def given_flags(args: Namespace, options: type[Any], driver: str) -> tuple[str, ...]:
-    """The flags on the command line that only one driver has."""
+    """The flags on the command line that only this driver has."""
     return tuple(
         flag.long
         for _, declared in _declared(options, ())
@@ -153,7 +167,7 @@ def given_flags(args: Namespace, options: type[Any], driver: str) -> tuple[str, 
 
 
 def recorded_options(options: Any) -> Mapping[str, Any]:
-    """The options that can change the result, as JSON values."""
+    """The options that can change the result, as JSON values, for the provenance."""
     return {
         key: value(getattr(options, name))
         for name, declared in _declared(type(options), ())
@@ -170,7 +184,7 @@ def _declared(options: type[Any], names: Sequence[str]) -> Iterator[tuple[str, C
 
 
 def _parsed(args: Namespace, declared: CommandOption) -> Any:
-    """The value of the only flag; None where there is none, or several."""
+    """The value of the single flag; None where it is not given, or the option has several."""
     if len(declared.flags) != 1:
         return None
     value = getattr(args, declared.flags[0].dest)

@@ -34,7 +34,7 @@ def components(context: PlanningContext) -> tuple[tuple[Component, ...], tuple[s
     dsl_kernels = context.project.dsl_kernels_for(context.backend.name)
     parts = [binding] if binding.compiled or not dsl_kernels else []
     notes: list[str] = []
-    for name, section in context.project.kernels_for(context.backend.name).items():
+    for name, section in context.project.cxx_kernels_for(context.backend.name).items():
         if not context.backend.applies(section, context.toolkit):
             notes.append(f"kernel.{name} is left out: it asks for a newer {context.backend.title}")
             continue
@@ -165,7 +165,7 @@ def _libraries(context: PlanningContext, own: Sequence[str] = ()) -> tuple[str, 
     when the section that names it is left out. Of a library in several releases, a unit sees the
     one that its section names, or none.
     """
-    sections = context.project.kernels_for(context.backend.name).values()
+    sections = context.project.cxx_kernels_for(context.backend.name).values()
     named = {name for section in sections for name in section.depends if name != "torch"}
     releases = Counter(map(_library_of, named))
     known = {_library_of(name) for name in own}
@@ -212,7 +212,7 @@ def _kernel_archs(context: PlanningContext, name: str, section: KernelSection) -
                 if any(context.backend.arch_serves(arch, wanted) for wanted in context.archs)
             )
             chosen = Archs(kept, archs.dropped) if kept else None
-        return context.backend.grouped(section, chosen, archs) if chosen else None
+        return context.backend.without_shared(section, chosen, archs) if chosen else None
     except ValueError as error:
         message = f"{error} (variant {context.choice.variant})"
         raise config_error(context.tree, ("kernel", name, key), message) from None
@@ -319,7 +319,7 @@ def libraries(
 
 def link_flags(context: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
     """The backend's flags, and the link parts of the compiler flags, each once, in their order."""
-    sections = context.project.kernels_for(context.backend.name).values()
+    sections = context.project.cxx_kernels_for(context.backend.name).values()
     built = [section for section in sections if context.backend.applies(section, context.toolkit)]
     own = context.backend.link_flags(built, context.toolkit)
     return (*own, *(flag for flag in driver_flags(components) if flag not in own))

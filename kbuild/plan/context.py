@@ -68,7 +68,7 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
     """The project's own source files, from which the build's id is computed without git."""
     file = project.file
     sections = [
-        *project.kernels.values(),
+        *project.cxx_kernels.values(),
         *(t for t in (file.torch, file.tvm_ffi) if t is not None),
     ]
     dsl_kernels = project.dsl_kernels.values()

@@ -84,7 +84,7 @@ class AotKernel:
     targets: tuple[str, ...]
     """Architectures to compile for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
     flavour: str
-    """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
+    """Kind of machine code: `cuda12`, `cuda13`, `rocm` or `cpu`."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
@@ -154,13 +154,15 @@ class Requirements:
     toolkit: str | None = None
     """CUDA, ROCm or oneAPI release."""
     tvm_ffi: str | None = None
+    """Oldest release of TVM-FFI, for its framework."""
     system: str | None = None
+    """`x86_64-linux`; None for a variant in which nothing is compiled."""
     libraries: tuple[str, ...] = ()
     """Header dependencies such as `cutlass_3_9`, without `torch`."""
 
     @property
     def is_python_only(self) -> bool:
-        """True when nothing is compiled: such variants are of no system."""
+        """True when nothing is compiled."""
         return self.system is None
 
 
@@ -171,7 +173,9 @@ class ToolchainSummary:
     source: str
     """`host`, `wheels` or `nix`."""
     versions: tuple[tuple[str, str], ...]
+    """(name, release) of compilers and frameworks."""
     fingerprint: str
+    """Digest of everything in the toolchain that can change what it makes."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +187,14 @@ class VariantPlan:
     backend: str
     kernel: KernelInfo
     unique_id: str
+    """See `Identity.unique_id`."""
     ops_name: str
     """Op namespace, extension base name, `metadata.json` id: `_<python name>_<backend>_<id>`."""
     requires: Requirements
     definitions: tuple[str, ...] = ()
     """Macros of every compiled unit."""
     languages: tuple[str, ...] = ()
+    """CMake languages of the project."""
     cxx_standard: int = 20
     components: tuple[Component, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -201,7 +207,9 @@ class VariantPlan:
     """Union over the components with device code; what `metadata.json` announces."""
     files: tuple[PackagedFile, ...] = ()
     commit: str | None = None
+    """See `Identity.commit`."""
     dirty: bool = False
+    """See `Identity.dirty`."""
     notes: tuple[str, ...] = ()
     """Decisions that a user should hear of, e.g. an arch that the toolkit cannot target."""
     toolchain: ToolchainSummary | None = None

@@ -1,7 +1,4 @@
-"""A project: its folder, its `build.toml`, and how the file was found.
-
-Joins the configuration models with what the backends add to them.
-"""
+"""A project: its folder, and its `build.toml` with the tables and keys that backends add."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from kbuild.backends.base import other_backend_names
 from kbuild.ops.rules import DslRules
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.load import load
-from kbuild.project.config.model import BackendCatalog, BuildFile, KernelSection
+from kbuild.project.config.model import ArchKey, BackendCatalog, BuildFile, KernelSection
 from kbuild.project.config.section_readers import PluginReading
 from kbuild.system.errors import Problem
 from kbuild.system.file_state import stat_state
@@ -44,7 +41,7 @@ class Project:
     dsl_sections: Mapping[str, tuple[DslSection, ...]] = field(default_factory=dict)
     """Kernel in a Python DSL -> its section, and those that plug-ins read from keys of it."""
     plugin_readings: Mapping[str, PluginReading] = field(default_factory=dict)
-    """Readings of the plug-ins' keys in these kernels, by key."""
+    """Key of a plug-in -> its reading of that key in all of these kernels."""
 
     @property
     def name(self) -> str:
@@ -57,8 +54,8 @@ class Project:
         return self.file.general.python_name
 
     @property
-    def kernels(self) -> dict[str, KernelSection]:
-        """The `[kernel.*]` sections in C++ and the like, by name, in name order."""
+    def cxx_kernels(self) -> dict[str, KernelSection]:
+        """The `[kernel.*]` sections of C++, CUDA, HIP, SYCL and Metal, by name, in name order."""
         sections = sorted(self.file.kernel.items())
         return {name: section for name, section in sections if isinstance(section, KernelSection)}
 
@@ -68,10 +65,12 @@ class Project:
         sections = sorted(self.file.kernel.items())
         return {name: section for name, section in sections if isinstance(section, LanguageSection)}
 
-    def kernels_for(self, backend: str) -> dict[str, KernelSection]:
+    def cxx_kernels_for(self, backend: str) -> dict[str, KernelSection]:
         """The C++ kernels of one backend, by name, in name order."""
         return {
-            name: section for name, section in self.kernels.items() if section.backend == backend
+            name: section
+            for name, section in self.cxx_kernels.items()
+            if section.backend == backend
         }
 
     def dsl_kernels_for(self, backend: str) -> dict[str, LanguageSection]:
@@ -84,7 +83,7 @@ class Project:
 
     def is_compiled(self, backend: str) -> bool:
         """True when the backend has at least one kernel section."""
-        return bool(self.kernels_for(backend) or self.dsl_kernels_for(backend))
+        return bool(self.cxx_kernels_for(backend) or self.dsl_kernels_for(backend))
 
 
 def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
@@ -95,8 +94,12 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
         other_names=other_backend_names(backends),
-        hosts=tuple(b.name for b in backends if b.is_host),
-        arch_keys={b.name: (b.arch_key, b.check_gpu) for b in backends if b.arch_key is not None},
+        hosts=tuple(b.name for b in backends if b.runs_on_cpu),
+        arch_keys={
+            b.name: ArchKey(b.arch_key, b.check_gpu_arch)
+            for b in backends
+            if b.arch_key is not None
+        },
     )
 
 
@@ -108,10 +111,17 @@ def open_project(root: Path, tree: SourceTree | None = None) -> Project:
     """
     root = root.absolute()
     tree = tree or SourceTree(root)
-    rules = DslRules()
-    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE, (rules,))
-    readings = loaded.plugins.by_key
-    return Project(root, loaded.file, loaded.edition, loaded.warnings, rules.sections, readings)
+    dsl_rules = DslRules()
+    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE, (dsl_rules,))
+    return Project(
+        root,
+        loaded.file,
+        loaded.edition,
+        loaded.warnings,
+        # `load` has applied the rules, which read the sections.
+        dsl_sections=dsl_rules.sections,
+        plugin_readings=loaded.plugins.by_key,
+    )
 
 
 def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
@@ -119,7 +129,7 @@ def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
     own = backend_catalog()
     if named <= {*own.backends}:
         return own
-    # Installing a plug-in changes what the file means.
+    # A recorded answer about the project must not outlive a change of the installed plug-ins.
     tree.observed.update(
         {folder: stat_state(folder) for folder in sys.path if Path(folder).is_absolute()}
     )

@@ -252,7 +252,7 @@ def _requirements(
     return Requirements(
         backend=variant.backend
         if needs_toolkit or not kernels
-        else next(backend.name for backend in BACKENDS if backend.is_host),
+        else next(backend.name for backend in BACKENDS if backend.runs_on_cpu),
         torch=str(needed) if needed and context.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from kbuild.project import DEVELOPMENT_ID
 from kbuild.sources.includes import CODE_SUFFIXES, scan_file
 from kbuild.system.errors import ConfigError
 from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.sourcetree import SourceTree
-from kbuild.system.version import DEVELOPMENT_ID
 
 ID_LENGTH = 7
 _DIRTY = "_dirty"
@@ -41,8 +41,7 @@ class Identity:
     def for_development(self) -> Identity:
         """The same with the id of development builds.
 
-        The id names what is compiled: it would be compiled again with every commit, and once for
-        each command.
+        Another id changes macros, so everything would be compiled again after each commit.
         """
         return replace(self, unique_id=DEVELOPMENT_ID)
 

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from kbuild import __version__
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 from kbuild.plan.metadata import (
     METADATA_FILE,
@@ -312,7 +313,7 @@ class _GroupRebuild:
             toolchain=self.again.toolchain or first.toolchain or options.toolchain,
             output=self.again.keep or self.place / "built",
             # From the cache, objects would be the same bytes in any case, which proves nothing.
-            objects=False,
+            use_object_cache=False,
             fresh=True,
             allowed=first.metadata.overruled,
         )

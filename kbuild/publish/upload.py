@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kbuild.pipeline.options import UploadOptions
 from kbuild.plan.project import BUILD_FILE, Project, open_project
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.plan.variant import Planner
@@ -42,6 +41,7 @@ from kbuild.publish.hub.preflight import (
 )
 from kbuild.publish.hub.repository import Repo, RetryPolicy
 from kbuild.publish.hub.upload import UploadResult, UploadRun, UploadTarget, upload
+from kbuild.publish.upload_options import UploadOptions
 from kbuild.system.errors import ConfigError, KbuildError, UsageError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree

@@ -4,6 +4,9 @@
     <folder>/locks/<kk>/<rest of the key>     a lock, which ends with its process
     <project's folder>/<kind>[-<key>]         an entry of a project
 
+`<kk>` are the first two characters of the key. The key may be empty in a project, which then has
+one entry of the kind.
+
 An entry of a kind that `is_folder` is a folder, with header and parts in its file `record`.
 
 The header names the kind, its version, and a digest of key and parts. An entry is written beside
@@ -222,7 +225,7 @@ class Cache:
         return True
 
     def put_folder(self, key: str, draft: str, *parts: bytes) -> None:
-        """Keep the folder `draft`, called as `draft_path` does, as an entry that is not there yet.
+        """Make the folder `draft`, a path from `draft_path`, a new entry.
 
         Raises:
             OSError: the cache cannot be written, or another process was first.

@@ -110,12 +110,17 @@ class Runner(Protocol):
         stdin: str | None = None,
         inherit: Sequence[int] = (),
     ) -> ProcessResult:
-        """Run to the end. `env` is the whole environment (default: this process's).
+        """Run a program until it ends. One that cannot be started has exit code 127.
 
-        Output goes to `log` as it comes (after a line with the command), and line by line to
-        `listen`. With either, no more than the ends of a long output are kept in memory.
-        `inherit` are the descriptors that it gets beside the standard ones.
-        A program that cannot be started counts as exit code 127 with the reason as output.
+        Args:
+            argv: the program, and its arguments.
+            cwd: its folder; this process's by default.
+            env: its whole environment; this process's by default.
+            log: file for its output, after a line with the command. With `log` or `listen`, the
+                result has only the beginning and the end of a long output.
+            listen: called with each line of its output, without the line break.
+            stdin: its input; empty by default.
+            inherit: descriptors that it gets beside the standard ones.
         """
 
     def stop(self) -> None:
@@ -123,11 +128,11 @@ class Runner(Protocol):
 
 
 def exec_program(argv: Sequence[str], cwd: Path) -> None:
-    """Go on as another program, which gets this one's terminal; nothing comes after it."""
+    """Replace this process by another program, which keeps its terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.chdir(cwd)
-    os.execvp(argv[0], tuple(argv))  # noqa: S606 - the door, for programs that talk to the user
+    os.execvp(argv[0], tuple(argv))  # noqa: S606 - for programs that talk to the user
 
 
 class LocalRunner:
@@ -222,7 +227,7 @@ class LocalRunner:
             # others.
             if self._is_stopped:
                 raise InterruptedError(errno.EINTR, "not started: kbuild is stopping")
-            process = subprocess.Popen(  # noqa: TID251 - this is the door
+            process = subprocess.Popen(  # noqa: TID251 - the only place that may
                 argv,
                 cwd=cwd,
                 env=None if env is None else dict(env),

@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.system import readonly_tree
+from kbuild.system.errors import ToolchainError
 from kbuild.system.files import replace_atomically, sync_tree
 from kbuild.system.readonly_tree import locked_tree
-from kbuild.system.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
+from kbuild.system.untrusted import read_json, reading
 
 MakeEntry = Callable[[Path], Mapping[str, Any]]
-"""Function that fills an empty folder and returns facts, e.g. the origin of the files."""
+"""Function that fills an empty folder and returns facts for `entry.json`, e.g. where the files come
+from. The fact `parts` lists the names of entries whose files it has linked."""
 
 _DAY = 86400.0
 _KIND = "an entry of the store"
@@ -93,13 +95,17 @@ class StoreEntry:
     def members(self) -> Mapping[str, str]:
         """The digests of its files when it was installed, those of its parts included."""
         path = self.folder / _MEMBERS_FILE
-        own = read_json(path, _KIND, limit=8 * MAX_DOCUMENT_BYTES, hint=_HINT)
+        own = read_json(path, _KIND, hint=_HINT)
         digests = {**_members_of(self.parts), **own}
+        # None: a part has such a file, and this entry does not.
         return {name: str(digest) for name, digest in digests.items() if digest is not None}
 
     @property
     def parts(self) -> tuple[StoreEntry, ...]:
-        """Entries whose files this one contains as hard links, in the order of installation."""
+        """Entries whose files this one contains as hard links; they have no parts themselves.
+
+        They are in the order of installation: where several have a path, the last one counts.
+        """
         return tuple(StoreEntry(self.folder.parent / name) for name in self.facts.get("parts", ()))
 
     @property
@@ -108,7 +114,7 @@ class StoreEntry:
         return (self.folder / _ENTRY_FILE).stat().st_mtime
 
     def touch(self) -> StoreEntry:
-        """Mark the entry as used now, and its parts after it."""
+        """Mark the entry and its parts as used now."""
         with suppress(OSError):  # a store that someone else owns
             os.utime(self.folder / _ENTRY_FILE)
             for part in self.parts:
@@ -165,7 +171,7 @@ class Store:
         return entry.touch()
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Prevent removals while a command reads entries."""
+        """Prevent removals while a command reads entries: holds `.use` with other readers."""
         return locked_tree(self.root)
 
     def entries(self) -> tuple[StoreEntry, ...]:
@@ -184,23 +190,41 @@ class Store:
             The names of the removed entries.
 
         Raises:
-            FolderInUseError: a command uses entries now; nothing was removed.
+            ToolchainError: a command uses entries now; nothing was removed.
         """
-        before = time.time() - days * _DAY
-        kept = [entry for entry in self.entries() if entry.used > before]
-        needed = {part.name for entry in kept for part in entry.parts} | {e.name for e in kept}
-        unused = [entry for entry in self.entries() if entry.name not in needed]
-        if not dry_run:
+        unused_since = time.time() - days * _DAY
+        if dry_run:
+            with self.in_use():
+                return tuple(entry.name for entry in self._unused(unused_since))
+        try:
+            # The lock comes first: until it is held, others use, install and remove entries.
             with locked_tree(self.root, exclusive=True):
+                unused = self._unused(unused_since)
                 for entry in unused:
-                    # Out of sight in one step.
-                    aside = self.root / ".partial" / f"{entry.name}.removed"
-                    with self._lock(entry.name), self._lock(aside.name):
-                        readonly_tree.remove_tree(aside)
-                        aside.parent.mkdir(exist_ok=True)
-                        entry.folder.rename(aside)
-            self._clear_partial()  # file by file: nobody has to wait for that
+                    self._set_aside(entry)
+        except readonly_tree.FolderInUseError:
+            raise ToolchainError(
+                f"a running kbuild command uses toolchains in `{self.root}`: nothing was removed",
+                hint="run the command again when it has finished",
+            ) from None
+        self._clear_partial()
         return tuple(entry.name for entry in unused)
+
+    def _unused(self, since: float) -> list[StoreEntry]:
+        """Entries that were not used since then (seconds since the epoch), alone or as a part."""
+        entries = self.entries()
+        kept = [entry for entry in entries if entry.used > since]
+        needed = {part.name for entry in kept for part in (entry, *entry.parts)}
+        return [entry for entry in entries if entry.name not in needed]
+
+    def _set_aside(self, entry: StoreEntry) -> None:
+        """Move an entry to `.partial`, which is quick: deleting its files needs no lock."""
+        aside = self.root / ".partial" / f"{entry.name}.removed"
+        # Installations clear `.partial`, each folder under the lock of its name.
+        with self._lock(entry.name), self._lock(aside.name):
+            readonly_tree.remove_tree(aside)
+            aside.parent.mkdir(exist_ok=True)
+            entry.folder.rename(aside)
 
     def _install(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         partial = self.root / ".partial" / recipe.name
@@ -217,7 +241,6 @@ class Store:
             counts = {"size": size, "linked": linked, "files": len(members)}
             entry = {"recipe": recipe.to_json(), **counts, **facts}
             others = _members_of(StoreEntry(self.root / name) for name in facts.get("parts", ()))
-            # None marks a file that a part has and this entry has not.
             own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
             own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
             replace_atomically(
@@ -257,5 +280,5 @@ def open_store(cache: Path) -> Store:
 
 
 def _members_of(parts: Iterable[StoreEntry]) -> dict[str, str]:
-    """Path -> digest; of several entries that have a path the last one's."""
+    """Path -> digest; where several entries have a path, the last one counts."""
     return {path: digest for part in parts for path, digest in part.members.items()}

@@ -30,7 +30,7 @@ class TemporaryFolder:
 
     folder: Path
     lock: tuple[int, ...] = ()
-    """Descriptors of the lock: the folder outlives kbuild with a process that inherits them."""
+    """Descriptors for `pass_fds`: the folder is kept while a process holds one."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def locked_temporary_folder(purpose: str, base: str = "") -> Iterator[TemporaryF
 
     Args:
         purpose: begins its name.
-        base: where it is instead of `temporary_base()`.
+        base: the folder to create it in; `temporary_base()` when empty.
 
     Raises:
         OSError: the system has no place for it.
@@ -57,33 +57,35 @@ def locked_temporary_folder(purpose: str, base: str = "") -> Iterator[TemporaryF
     finally:
         _remove(folder)
         os.close(handle)
-        remove_abandoned_folders(base)  # what an orphan still had in use at the beginning
+        # Again: a process of a killed run may have ended since.
+        remove_abandoned_folders(base)
 
 
 @contextmanager
 def temporary_folder(purpose: str, base: str = "") -> Iterator[Path]:
-    """See `locked_temporary_folder`; for folders that no process uses after kbuild ends."""
+    """See `locked_temporary_folder`; for a folder that no process uses after kbuild ends."""
     with locked_temporary_folder(purpose, base) as held:
         yield held.folder
 
 
 def temporary_base() -> str:
-    """Folder of temporary files, as `tempfile.gettempdir` has it, but without writing there to try.
+    """Folder of temporary files: TMPDIR or `/tmp` if it can be written to, else `gettempdir()`.
 
-    The file that it writes for that would stay in a process that is killed meanwhile.
+    `tempfile.gettempdir` writes a file to test a folder, which a kill at that moment leaves behind.
 
     Raises:
         FileNotFoundError: no folder can be written to.
     """
     if tempfile.tempdir is None:
-        place = Path(os.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108 - a base
-        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-            return str(place)
+        # TEMP and TMP, which `tempfile` also reads, are variables of Windows.
+        base = Path(os.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108 - a base
+        if base.is_dir() and os.access(base, os.W_OK | os.X_OK):
+            return str(base)
     return tempfile.gettempdir()
 
 
 def environment_with_tmpdir(folder: Path) -> dict[str, str]:
-    """This process's environment for a program whose temporary files belong into `folder`."""
+    """This process's environment for a program whose temporary files belong in `folder`."""
     return {**os.environ, "TMPDIR": str(folder)}
 
 
@@ -92,62 +94,65 @@ def remove_abandoned_folders(base: str = "") -> None:
     if sys.platform == "win32":
         return
     try:
-        home = _user_folder(base)
-        if not _is_own(home.lstat()):
+        user_folder = _user_folder(base)
+        if not _is_own(user_folder.lstat()):
             return
-        with os.scandir(home) as entries:
+        with os.scandir(user_folder) as entries:
             names = {entry.name.removesuffix(_LOCK) for entry in entries}
     except OSError:
         return
     for name in sorted(names):
         with suppress(OSError):
-            _remove_if_abandoned(home / name)
+            _remove_if_abandoned(user_folder / name)
 
 
 def _user_folder(base: str) -> Path:
     return Path(base or temporary_base(), f"kbuild-{os.getuid()}")
 
 
-def _is_own(home: os.stat_result) -> bool:
+def _is_own(status: os.stat_result) -> bool:
     """True for a folder (not a link) in which no other user can create anything."""
-    is_private = home.st_uid == os.getuid() and not home.st_mode & 0o022
-    return stat.S_ISDIR(home.st_mode) and is_private
+    is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and is_private
 
 
-def _create_locked(home: Path, purpose: str) -> tuple[Path, int] | None:
-    """Choose a free name in the user's folder, and lock it; the name, and the lock's descriptor.
+def _create_locked(user_folder: Path, purpose: str) -> tuple[Path, int] | None:
+    """Choose a free name in the user's folder, and lock it; the path, and the lock's descriptor.
 
     None when that folder is not the user's own.
     """
     while True:
         with suppress(FileExistsError):
-            home.mkdir(0o700)
+            user_folder.mkdir(0o700)
         try:
-            place = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            folder_fd = os.open(
+                user_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
         except FileNotFoundError:  # another run was the last to leave
             continue
         except OSError:
             return None
-        folder = home / f"{purpose}-{os.urandom(4).hex()}"
+        folder = user_folder / f"{purpose}-{os.urandom(4).hex()}"
         try:
-            if not _is_own(os.fstat(place)):
+            if not _is_own(os.fstat(folder_fd)):
                 return None
-            os.fchmod(place, 0o711)  # builders of Nix reach a folder in it that is opened to them
-            handle = _create_lock_file(_lock_of(folder).name, place)
+            # Others cannot list it, but Nix's builders reach the folder in it that is for them.
+            os.fchmod(folder_fd, 0o711)
+            handle = _create_lock_file(_lock_of(folder).name, folder_fd)
         finally:
-            os.close(place)
+            os.close(folder_fd)
         if handle is not None:
             return folder, handle
 
 
-def _create_lock_file(name: str, place: int) -> int | None:
-    """A new lock file in the folder `place`, locked; None when another name has to be tried.
+def _create_lock_file(name: str, folder_fd: int) -> int | None:
+    """A new lock file in the folder `folder_fd`, locked; None when another name has to be tried.
 
-    It is not made by its path, which may lead into another user's folder by now.
+    `folder_fd` is a descriptor: the folder's path may lead into another user's folder by now.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        handle = os.open(name, flags, 0o600, dir_fd=place)
+        handle = os.open(name, flags, 0o600, dir_fd=folder_fd)
     except (FileExistsError, FileNotFoundError):
         return None
     # Until it is locked, it looks abandoned: another run may have removed it.
@@ -158,7 +163,7 @@ def _create_lock_file(name: str, place: int) -> int | None:
 
 
 def _try_lock(handle: int) -> bool:
-    """Lock the file; False when somebody has it. Where nothing can be locked, nobody has."""
+    """Lock the file; False when somebody has locked it. Without locks, a new file is nobody's."""
     import fcntl
 
     try:
@@ -179,6 +184,7 @@ def _remove_if_abandoned(folder: Path) -> None:
         readonly_tree.remove_tree(folder)
         return
     try:
+        # Not `_try_lock`: without locks this raises, and nothing that may be in use is removed.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_nlink:
             _remove(folder)

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-DEVELOPMENT_ID = "dev"
-"""Ends the op namespace of builds by `kbuild build --dev`, `kbuild dev` and `kbuild.load`."""
 _PATTERN = re.compile(r"\d{1,18}(\.\d{1,18})*")
 
 
@@ -41,7 +39,7 @@ class Version:
 
     @property
     def release(self) -> str:
-        """`major.minor`, whatever was written behind."""
+        """`major.minor`, whatever follows."""
         return f"{self.major}.{self.minor}"
 
     @property

@@ -155,7 +155,7 @@ class TorchWheel:
         fields = self.metadata["built_for"]
         known = BACKENDS.load(plugins=True)
         device = next((b.name for b in known if b.torch_field in fields), None)
-        return device or next(b.name for b in known if b.is_host)
+        return device or next(b.name for b in known if b.runs_on_cpu)
 
     @cached_property
     def backend_release(self) -> Version | None:
@@ -184,7 +184,7 @@ class TorchWheel:
         Builds for macOS serve Metal as well.
         """
         known, is_darwin = BACKENDS.get(backend), self.metadata["system"].endswith("darwin")
-        if not known.torch_field and (is_darwin or not known.is_host):
+        if not known.torch_field and (is_darwin or not known.runs_on_cpu):
             return True
         if backend != self.backend:
             return False

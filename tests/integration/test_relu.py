@@ -101,7 +101,7 @@ def test_nothing_starts_when_nothing_changed(relu: CommandProject, tmp_path: Pat
     log = relu.root / ".kbuild" / variant_of(relu).name / "log" / "build.log"
     before = log.stat().st_mtime_ns
     entry = relu.built("--backend", "cpu")
-    assert (entry["status"], entry["units"]) == ("up-to-date", 0)
+    assert (entry["status"], entry["steps"]) == ("up-to-date", 0)
     assert log.stat().st_mtime_ns == before
 
 
@@ -122,7 +122,7 @@ def test_a_touched_source_is_nothing_to_do(relu: CommandProject) -> None:
     status = source.stat()
     source.touch()
     entry = relu.built("--backend", "cpu")
-    assert (entry["status"], entry["units"]) == ("up-to-date", 0)
+    assert (entry["status"], entry["steps"]) == ("up-to-date", 0)
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
@@ -135,7 +135,7 @@ def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(
         log = relu.root / ".kbuild" / variant_of(relu).name / "log" / "build.log"
         assert metadata["id"].endswith("_dirty")
         assert metadata["provenance"]["kernel"]["dirty"] is True
-        assert entry["units"] >= 2
+        assert entry["steps"] >= 2
         assert "relu_cpu.cpp" not in log.read_text()
     relu.built("--backend", "cpu")
 

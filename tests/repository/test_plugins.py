@@ -107,7 +107,7 @@ class Machines:
         services.ui.warn(f"asked {address} for {len(request.plans)} variants")
         yield None
 
-    def load_outputs(self, address, outputs, checks, memory, services):
+    def load_outputs(self, address, outputs, checks, probe_cache, services):
         services.ui.warn(f"asked {address} to load {len(list(outputs))} variants")
         return memory
 """

@@ -16,7 +16,6 @@ import pytest
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import FileSet, replace_atomically
 from kbuild.system.processes import LocalRunner
-from kbuild.system.readonly_tree import FolderInUseError
 from kbuild.system.store import StoreEntry, open_store
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
@@ -53,7 +52,7 @@ def lasting_folder() -> Path | None:
         (TEST_CACHE / "store").mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
-    with suppress(FolderInUseError):
+    with suppress(ToolchainError):  # another run of the tests uses it
         open_store(TEST_CACHE).prune(UNUSED_DAYS)
     return TEST_CACHE
 

@@ -39,7 +39,7 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
 
     Args:
         key: the object's key, which leaves headers out.
-        source: what the unit's file holds.
+        source: the content of the unit's file.
         torch: where Torch's headers are. A source that includes some is compiled once for each
             Torch: its variants for several toolkits wait for one of them.
         compilers: their versions. A source that includes a toolkit's headers as well waits for
@@ -54,7 +54,7 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
 
 
 OTHER_FILES = "it was made from other files than those that are here"
-"""Reason for refusing another machine's entry that is right there: the files here differ."""
+"""Reason to refuse an entry that may be right on the machine that made it."""
 ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
 """Largest number of entries of one key; the oldest is removed."""
@@ -101,7 +101,7 @@ class UnitCache:
         return self._cache.lock(self._lock)
 
     def fetch(self) -> bytes | None:
-        """Deliver object and depfile; the compiler's messages, or None when there is no entry."""
+        """Write object and depfile; return the compiler's messages, None without an entry."""
         parts = self.find()
         if parts is None:
             return None
@@ -162,9 +162,9 @@ class UnitCache:
         return []
 
     def store(self, messages: bytes, paths: list[str]) -> str:
-        """Store the result of compiling `paths`; return the reason if that is not possible.
+        """Store the object that was made from `paths`; return the reason if that is not possible.
 
-        That none of them has changed since it started is for the caller to know.
+        The caller has verified that none of them changed while the compiler ran.
         """
         self.headers = [self._command.name(path) for path in paths]
         reason = self._unkeepable(paths)
@@ -243,7 +243,7 @@ class UnitCache:
 
 
 def _record_rows(record: bytes) -> list[list[str]]:
-    """Four columns for each file: where it is found, relative to what, its hash, its name."""
+    """Four columns for each file: position and path in the `HeaderSearch`, hash, and name."""
     lines = record.decode("utf-8", "surrogateescape").split("\n")
     rows = [line.split("\t") for line in lines[1:]]
     if not lines[0] or any(len(row) != _RECORD_COLUMNS for row in rows):
@@ -305,9 +305,9 @@ def _parse_cost(parts: list[bytes]) -> tuple[int, float]:
 
 
 def memory_estimate(language: str, last: tuple[int, float] | None) -> int:
-    """MiB to reserve for each of the unit's threads.
+    """MiB to reserve for each of the unit's threads; `last` is what `PeakHistory` has of the unit.
 
-    The kernel tells the peak of a compilation's largest process, so threads do not change it.
+    A peak is that of a compilation's largest process, whatever its number of threads.
     """
     return max(
         1, int(last[0] * _MARGIN) if last else DEFAULT_MEMORY.get(language, DEFAULT_MEMORY["CXX"])

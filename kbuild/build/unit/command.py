@@ -24,14 +24,16 @@ _ASSEMBLER_SEARCH = "-Wa,-I"
 _GENERATED = "/generated/"
 """Name of generated projects, given by `-ffile-prefix-map`."""
 _HOST = ("-Xcompiler=", "--compiler-options=")
+"""Prefixes with which nvcc passes an option to the host compiler."""
 _DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
 _MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
 _MORE_OUTPUTS_LIKE = (
     "@", "-gsplit-dwarf", "-save-temps", "--save-temps", "-fprofile-", "-ftest-cov",
 )  # fmt: skip
+"""Options that write files which the cache does not keep, or that hide other options in a file."""
 _ARCHS = ("-gencode", "--generate-code")
 _THREADS = ("--threads", "-t")
-_CLIENT = ("--jobserver", "-jobserver")
+_JOBSERVER = ("--jobserver", "-jobserver")
 
 
 class CompileCommand:
@@ -146,9 +148,9 @@ class CompileCommand:
         return True
 
     def _named_word(self, word: str) -> str:
-        """The word without the place of a generated folder of files for the assembler.
+        """The option; a generated folder of files for the assembler has its name, not its place.
 
-        A generated source states the digests of these files.
+        The key still covers these files: the source that includes them states their digests.
         """
         name = self.name(word.removeprefix(_ASSEMBLER_SEARCH))
         is_generated = word.startswith(_ASSEMBLER_SEARCH) and name.startswith(_GENERATED)
@@ -170,7 +172,7 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
         name, equals, value = argument.partition("=")
         if name in _THREADS:
             asked = value if equals else next(arguments, "")
-        elif argument not in _CLIENT:
+        elif argument not in _JOBSERVER:
             kept.append(argument)
     return kept, int(asked) if asked.isdigit() else 0
 
@@ -200,7 +202,7 @@ def object_key(
     `hash_of` answers for source and compilers. `versions` are the compilers', as in
     `LauncherSettings.compilers`. `store` is described at `compiler_identity`.
     """
-    # Those that matter: C++ is compiled by the C++ compiler alone.
+    # Only the C++ compiler compiles C++: the other versions do not matter for it.
     entries = versions.split(";")
     return _digest(
         OBJECT_FORMAT,

@@ -278,64 +278,64 @@ class CompileAttempts:
     def _with_room(self, needed: int, most: int) -> CompilerResult | None:
         """Attempt until the unit is not killed for others."""
         while True:
-            overseer, ended = self._within(needed, most)
-            if ended is None or not overseer.gave_way:
+            governor, ended = self._within(needed, most)
+            if ended is None or not governor.gave_way:
                 return ended
             self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
             # Always more than before: an equal reservation could be admitted beside the same units
             # again.
-            needed, most = max(needed + 1, int(overseer.used * _REGROWTH)), 1
+            needed, most = max(needed + 1, int(governor.used * _REGROWTH)), 1
 
     def _within(self, needed: int, most: int) -> tuple[MemoryGovernor, CompilerResult | None]:
         """Attempt once, with room for `needed` MiB in each of at most `most` threads."""
-        ledger = MemoryReservations(
+        reservations = MemoryReservations(
             self._settings.ledger, self._settings.memory, self._settings.jobs
         )
-        overseer = MemoryGovernor(ledger)
-        waited = self._take(ledger, needed, most)
+        governor = MemoryGovernor(reservations)
+        waited = self._take(reservations, needed, most)
         if waited is None:
-            return overseer, None
+            return governor, None
         self._record |= {"weight": needed, "waited": waited}
         try:
             # The headers are looked up after the waiting, which may have taken minutes.
             headers = self._begin()
-            ended = self._with_headers(headers, ledger.threads, overseer) if headers else None
+            ended = self._with_headers(headers, reservations.threads, governor) if headers else None
             argv = self._command.argv if self._settings.tool else self._command.plain
-            return overseer, ended or self._run(ledger.threads, overseer, argv)
+            return governor, ended or self._run(reservations.threads, governor, argv)
         finally:
-            self._release(ledger)
-            self._note(overseer)
+            self._release(reservations)
+            self._note(governor)
 
-    def _take(self, ledger: MemoryReservations, needed: int, most: int) -> float | None:
+    def _take(self, reservations: MemoryReservations, needed: int, most: int) -> float | None:
         try:
-            return ledger.take(needed, self._settings.is_over, most)
+            return reservations.take(needed, self._settings.is_over, most)
         except (OSError, ValueError) as error:
             self._warn(_RESERVATIONS_WARNING.format(error))
             # A ledger that cannot be used fails no build: the unit runs without a reservation.
-            ledger.threads = 1
+            reservations.threads = 1
             return 0.0
 
-    def _release(self, ledger: MemoryReservations) -> None:
+    def _release(self, reservations: MemoryReservations) -> None:
         try:
-            ledger.release()
+            reservations.release()
         except (OSError, ValueError) as error:
             self._warn(_RESERVATIONS_WARNING.format(error))
 
-    def _note(self, overseer: MemoryGovernor) -> None:
-        self._record["paused"] = float(self._record.get("paused", 0.0)) + overseer.paused
-        if overseer.trouble:
-            self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
+    def _note(self, governor: MemoryGovernor) -> None:
+        self._record["paused"] = float(self._record.get("paused", 0.0)) + governor.paused
+        if governor.trouble:
+            self._warn(_RESERVATIONS_WARNING.format(governor.trouble))
 
     def _with_headers(
-        self, headers: HeaderUse, count: int, overseer: MemoryGovernor
+        self, headers: HeaderUse, count: int, governor: MemoryGovernor
     ) -> CompilerResult | None:
         """Compile with precompiled headers; None where it is to be compiled as usual."""
 
         def run(argv: list[str]) -> CompilerResult:
-            return self._run(count, overseer, argv)
+            return self._run(count, governor, argv)
 
         try:
-            return headers.compile(run, lambda: overseer.gave_way)
+            return headers.compile(run, lambda: governor.gave_way)
         except OSError as error:
             self._warn(f"Torch's headers are read as usual: {error}")
             return None
@@ -346,14 +346,14 @@ class CompileAttempts:
     def _scratch(self) -> str:
         return f"{self._settings.run}/messages-{os.getpid()}"
 
-    def _run(self, count: int, overseer: MemoryGovernor, argv: list[str]) -> CompilerResult:
+    def _run(self, count: int, governor: MemoryGovernor, argv: list[str]) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
         scratch = self._scratch
         if self._settings.tool or self._command.language != "CUDA":
             # sccache runs nvcc's steps itself, in a folder that has none of the object's.
             argv = [word for word in argv if not self._settings.tool or word != _OBJECT_FOLDER]
             argv = [*self._settings.tool.split(), *argv]
-            return run_compiler(argv, scratch, overseer.look)
+            return run_compiler(argv, scratch, governor.look)
         client = is_jobserver_client(self._settings)
         try:
             if not client:
@@ -361,6 +361,6 @@ class CompileAttempts:
             self._record |= {"threads": count}
             threads = thread_options(count, client=client)
             with NvccIntermediates(self._command, self._settings.run) as kept:
-                return run_compiler([*argv, *threads, *kept.options], scratch, overseer.look)
+                return run_compiler([*argv, *threads, *kept.options], scratch, governor.look)
         finally:
             self._tokens.give_back()

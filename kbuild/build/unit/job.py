@@ -16,10 +16,15 @@ from kbuild.system.unit_settings import append_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Literal
+
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.build.unit.precompiled import PrecompiledHeaders
     from kbuild.system.cache import EntryLock
     from kbuild.system.unit_settings import LauncherSettings, LogValue
+
+    CacheOutcome = Literal["hit", "miss", "off"]
+    """The object came from the cache, was compiled and stored, or was compiled and not stored."""
 
 
 _ATTEMPTS = 2
@@ -43,7 +48,7 @@ class UnitCompilation:
         report_trouble_to(self._warn)
 
     def run(self) -> int:
-        """Return the exit status for the build system."""
+        """Take the object from the cache, or compile it; return the exit status for ninja."""
         diagnostics = self._from_cache()
         if diagnostics is not None:
             return self._deliver(diagnostics)
@@ -118,9 +123,10 @@ class UnitCompilation:
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
     def _prepare(self) -> PrecompiledHeaders | None:
-        """Identify the files that the compiler is about to read, from scratch.
+        """Identify the files that the compiler is about to read, whatever was known of them before.
 
-        The precompiled headers; None where the unit is compiled as usual.
+        Returns:
+            The precompiled headers; None if the unit is compiled without.
         """
         if not self._is_compilation:
             return None
@@ -177,7 +183,8 @@ class UnitCompilation:
         self._print(f"kbuild: {message}\n".encode())
 
     def _store_result(self, ended: CompilerResult, read: list[str]) -> None:
-        outcome, why = "off", ""
+        outcome: CacheOutcome = "off"
+        why = ""
         if ended.status == 0 and self._settings.cache:
             try:
                 outcome, why = self._stored(ended, read)
@@ -188,7 +195,8 @@ class UnitCompilation:
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
         self._log(outcome, ended.start, ended.end, ended.status)
 
-    def _stored(self, ended: CompilerResult, read: list[str]) -> tuple[str, str]:
+    def _stored(self, ended: CompilerResult, read: list[str]) -> tuple[CacheOutcome, str]:
+        """Store the object; return the outcome, and the reason if it is not kept."""
         if self._unit is None or self._unit.refusal:
             why = self._unit.refusal if self._unit else self._command.refusal
             return "off", why or self._settings.tool
@@ -217,7 +225,7 @@ class UnitCompilation:
         sys.stderr.buffer.write(message)
         sys.stderr.flush()
 
-    def _log(self, outcome: str, start: float, end: float, status: int = 0) -> None:
+    def _log(self, outcome: CacheOutcome, start: float, end: float, status: int = 0) -> None:
         headers = self._unit.headers if self._unit else []
         torch = sum(1 for header in headers if header.startswith(TORCH_PREFIX))
         known: dict[str, LogValue] = {

@@ -213,7 +213,7 @@ def examine_functions(task: Task, module: str) -> Answer:
     failure, about = load(task, module)
     if failure:
         return "failed", failure, about
-    if not task.backend["is_host"]:
+    if not task.backend["runs_on_cpu"]:
         return "loaded", "", {}
     calls = neighbour("function_calls")
     functions = calls.report(task.folder, task.identifier, task.limit_s, task.tell)

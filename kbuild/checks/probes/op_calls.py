@@ -61,7 +61,7 @@ def _about(name: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> di
             answer = _tried(op, limit_s)
         answer.pop("digest", None)
         about["fake"] = answer
-    if backend["is_host"] and about["kernel"]:
+    if backend["runs_on_cpu"] and about["kernel"]:
         tell(f"`{bare}`")
         about["call"] = _called(op, limit_s)
     return about

@@ -121,7 +121,7 @@ class _ProjectAdviser:
     def _folders(self, backend: str) -> dict[str, tuple[str, ...]]:
         """Every listed source of a backend -> the include folders that it is compiled with."""
         torch = self._project.file.torch
-        kernels = self._project.kernels_for(backend).values()
+        kernels = self._project.cxx_kernels_for(backend).values()
         sections: list[TorchSection | KernelSection] = [*([torch] if torch else []), *kernels]
         usual = (_USUAL_INCLUDE,) if self._tree.is_dir(_USUAL_INCLUDE) else ()
         return {

@@ -1,4 +1,9 @@
-"""Reads `capture` in `build.toml`, and the files of `captured/`, as ordinary sections of ops."""
+"""Reads `[[kernel.<name>.capture]]` tables, and the files of `captured/`, as sections of ops.
+
+A table captures one `function` as a whole, or the `launches` of modules. A table with `function` is
+a declaration; `kbuild capture` writes a description of the function into `captured/`. The launches
+of a kernel are in one file there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
 from kbuild.ops.model import IssueCollector
 from kbuild.plugins.capture.captured_modules import (
@@ -56,16 +60,16 @@ class CaptureReading(PluginReading):
 
     tree: SourceTree = field(kw_only=True)
     declarations: Mapping[str, tuple[Declaration, ...]] = field(kw_only=True)
-    """Kernel -> the functions that are captured whole."""
+    """Kernel -> its tables with `function`."""
     launch_tables: Mapping[str, tuple[CaptureSection, ...]] = field(kw_only=True)
     """Kernel -> its tables with `launches`."""
     descriptions: Mapping[str, tuple[Mapping[str, Any], ...]] = field(kw_only=True)
-    """Kernel -> the descriptions of captured functions, without their ops."""
+    """Kernel -> the descriptions of its functions, as in `captured/` but without their ops."""
     launches: Mapping[str, LaunchKernel] = field(kw_only=True)
     """Kernel -> the launches that are compiled."""
 
     def package_files(self, kernels: Collection[str], framework: str, folder: str) -> PackageFiles:
-        """The modules of captured functions, and what runs the author's files."""
+        """Modules with captured functions, and modules in which launches start compiled images."""
         launched = [name for name in kernels if name in self.launches]
         if framework != "torch":
             if launched:
@@ -74,19 +78,21 @@ class CaptureReading(PluginReading):
                     self.tree, ("kernel", launched[0], KEY), message, "use `[torch]`"
                 )
             for name in kernels:
-                if any([*projections(each)] for each in self.descriptions.get(name, ())):
+                # An op with projections also returns tensors that its gradient needs.
+                if any(list(projections(each)) for each in self.descriptions.get(name, ())):
                     message = "only packages for Torch have gradients of captured functions"
                     raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
             return PackageFiles()
         files = launch_files([self.launches[name] for name in launched], folder)
+        # The package may import functions that are declared, and not captured yet.
         if not any(self.declarations.get(name) for name in kernels):
             return files
-        wrappers = [each for name in kernels for each in self.descriptions.get(name, ())]
-        texts = {**files.texts, FUNCTIONS_MODULE: captured_source(wrappers)}
-        text = ops_source(wrappers)
-        modules = (OPS_MODULE.removesuffix(".py"),) if text else ()
-        texts |= {OPS_MODULE: text} if text else {}
-        return PackageFiles(texts, files.sources, modules)
+        descriptions = [each for name in kernels for each in self.descriptions.get(name, ())]
+        texts = {**files.texts, FUNCTIONS_MODULE: captured_source(descriptions)}
+        if not (source := ops_source(descriptions)):
+            return PackageFiles(texts, files.sources)
+        op_modules = (OPS_MODULE.removesuffix(".py"),)
+        return PackageFiles({**texts, OPS_MODULE: source}, files.sources, op_modules)
 
 
 class CaptureReader:
@@ -95,15 +101,15 @@ class CaptureReader:
     value_type = tuple[CaptureSection, ...]
 
     def read(self, tables: Mapping[str, Mapping[str, Any]], tree: SourceTree) -> CaptureReading:
-        """Read the tables, and what the project has of what they capture."""
+        """Read the tables, and the files in `captured/` that exist for them."""
         kernels = [_KernelReader(name, table, tree) for name, table in tables.items()]
         for kernel in kernels:
             kernel.read()
         return CaptureReading(
-            {kernel.name: tuple(kernel.sections) for kernel in kernels},
-            tuple(issue for kernel in kernels for issue in kernel.place.issues),
-            {kernel.name: tuple(kernel.build.issues) for kernel in kernels},
-            tuple(path for kernel in kernels for path in kernel.inputs),
+            sections={kernel.name: tuple(kernel.sections) for kernel in kernels},
+            issues=tuple(issue for kernel in kernels for issue in kernel.table_issues.issues),
+            build_errors={kernel.name: tuple(kernel.capture_issues.issues) for kernel in kernels},
+            inputs=tuple(path for kernel in kernels for path in kernel.inputs),
             tree=tree,
             declarations={kernel.name: tuple(kernel.declarations) for kernel in kernels},
             launch_tables={kernel.name: tuple(kernel.launch_tables) for kernel in kernels},
@@ -118,14 +124,14 @@ READER = CaptureReader()
 
 
 class _KernelReader:
-    """Reads `capture` of one kernel."""
+    """Reads the `capture` tables of one kernel; `CaptureReading` describes the attributes."""
 
     def __init__(self, name: str, table: Mapping[str, Any], tree: SourceTree) -> None:
         self.name, self._table, self._tree = name, table, tree
-        self.place = IssueCollector(("kernel", name, KEY))
-        """Collects what is wrong with the tables."""
-        self.build = IssueCollector(("kernel", name, KEY))
-        """Collects what keeps the kernel from being built until something is captured."""
+        self.table_issues = IssueCollector(("kernel", name, KEY))
+        """Problems of the tables."""
+        self.capture_issues = IssueCollector(("kernel", name, KEY))
+        """Problems of `captured/`. They concern builds alone: `kbuild capture` solves them."""
         self.sections: list[PluginSection] = []
         self.inputs: list[str] = []
         self.declarations: list[Declaration] = []
@@ -140,22 +146,23 @@ class _KernelReader:
             if section is not None and section.launches:
                 self.launch_tables.append(section)
             elif section is not None:
-                place = self.place.at(index)
+                place = self.table_issues.at(index)
                 declaration = read_declaration(section, place)
                 if declaration is not None:
                     self.declarations.append(declaration)
                     functions.append((place, table, declaration))
-        language = self._table.get("language")
-        if not isinstance(language, str) or DIALECTS.find(language) is None:
+        name = self._table.get("language")
+        language = LANGUAGES.find(name) if isinstance(name, str) else None
+        if language is None:
             return  # a rule of `build.toml` reports it
-        texts = self._texts()
+        digests = self._source_digests()
         try:
             if self.launch_tables:
-                self._read_launches(LANGUAGES.get(language), texts)
+                self._read_launches(language, digests)
             for place, table, declaration in functions:
-                self._read_function(place, table, declaration, texts)
-        except ConfigError as error:  # a source that is no Python, or a file of `captured/`
-            self.build.issues.extend(
+                self._read_function(place, table, declaration, digests)
+        except ConfigError as error:  # a source is not Python, or a file in `captured/` is damaged
+            self.capture_issues.issues.extend(
                 Issue((), problem.message, problem.hint, "error", problem.file, problem.line)
                 for problem in error.problems
             )
@@ -164,10 +171,10 @@ class _KernelReader:
         """Pairs of a table and its checked form; None in place of a table with an error."""
         value = self._table[KEY]
         if not isinstance(value, list):
-            self.place.error("must be a list of tables", f"`[[kernel.{self.name}.{KEY}]]`")
+            self.table_issues.error("must be a list of tables", f"`[[kernel.{self.name}.{KEY}]]`")
             return
         for index, table in enumerate(value):
-            place = self.place.at(index)
+            place = self.table_issues.at(index)
             try:
                 section = CaptureSection.model_validate(table)
             except ValidationError as error:
@@ -178,131 +185,140 @@ class _KernelReader:
             if len(given) == 1:
                 yield table, section
                 continue
-            message = "has both `function` and `launches`" if given else "says not what is captured"
+            message = "has both `function` and `launches`" if given else "names nothing to capture"
             place.error(message, '`function = "module:name"`, or `launches = ["module"]`')
             yield {}, None
 
-    def _texts(self) -> SourceDigests:
+    def _source_digests(self) -> SourceDigests:
+        """Digests of the functions in the files of `src`."""
         written = self._table.get("src")
         paths = written if isinstance(written, list) else ()
         known = [posixpath.normpath(path) for path in paths if isinstance(path, str)]
-        texts = {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
-        return source_digests(texts)
+        return source_digests(
+            {path: self._tree.read_text(path) for path in known if self._tree.is_file(path)}
+        )
 
-    def _captured(self, path: str, missing: str, hint: str) -> str | None:
-        """The text of a file that `kbuild capture` writes; None where it is missing."""
+    def _read_captured(self, path: str, missing: str, hint: str) -> str | None:
+        """The text of a file that `kbuild capture` writes; None, with an error, without it."""
         if not self._tree.is_file(path):
-            self.build.error(missing, hint)
+            self.capture_issues.error(missing, hint)
             return None
         self.inputs.append(path)
         return self._tree.read_text(path)
 
-    def _read_launches(self, language: Language, texts: SourceDigests) -> None:
-        """Add the ops of the launches, by the source of their kernels."""
+    def _read_launches(self, language: Language, digests: SourceDigests) -> None:
+        """Add the ops of the launches: one section for each source that has kernels."""
         if language.launch_runtime is None:
             message = f"launches of `{language.name}` kernels cannot be captured"
-            self.place.error(message, "describe the ops in `op`")
+            self.table_issues.error(message, "describe the ops in `op`")
             return
-        functions = list(self._functions(texts))
-        tables: list[Mapping[str, Any]] = []
-        for number, ops in enumerate(launch_ops(self.name, functions)):
-            is_first = number == 0 and "op" not in self._table
-            name = self.name if is_first else f"{self.name}_launches_{number}"
-            # The author's Python runs the hooks.
-            own = [{**op, "hooks": "none"} for op in ops.ops]
-            table = {"src": list(texts.imported(ops.source)), "op": own}
-            self.sections.append(PluginSection(name, ops.source, table))
-            tables += ops.functions
+        captured = list(self._captured_functions(digests))
+        functions: list[Mapping[str, Any]] = []
+        for number, launched in enumerate(launch_ops(self.name, captured)):
+            # Sections with ops have different names: the kernel's own is used if it has no `op`.
+            has_own_name = number == 0 and "op" not in self._table
+            name = self.name if has_own_name else f"{self.name}_launches_{number}"
+            # Hooks of `@triton.autotune` run in the author's Python, so ops must not repeat them.
+            ops = [{**op, "hooks": "none"} for op in launched.ops]
+            table = {"src": list(digests.imported(launched.source)), "op": ops}
+            self.sections.append(PluginSection(name, launched.source, table))
+            functions += launched.functions
         self.launches = LaunchKernel(
             language,
-            _pins(self._table),
-            texts.paths,
-            tuple(tables),
-            any(table.fallback == "jit" for table in self.launch_tables),
+            toolchain=_pins(self._table),
+            sources=digests.paths,
+            functions=tuple(functions),
+            # The sources call each other, so one table decides for all of them.
+            has_jit=any(table.fallback == "jit" for table in self.launch_tables),
         )
 
-    def _functions(self, texts: SourceDigests) -> Iterator[CapturedFunction]:
-        """The kernel functions that are captured at their launches."""
+    def _captured_functions(self, digests: SourceDigests) -> Iterator[CapturedFunction]:
+        """The kernel functions whose launches `captured/` lists and the tables name."""
         file = captured_file(self.name)
         missing = f"kernel.{self.name} captures launches, and `{file}` does not exist"
         hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
-        text = self._captured(file, missing, hint)
+        text = self._read_captured(file, missing, hint)
         if text is None:
             return
-        captured = parse_captured(text, file)
         patterns = [pattern for table in self.launch_tables for pattern in table.launches]
         has_functions = False
-        for function in captured.functions:
-            if function.source not in texts.paths:
+        for function in parse_captured(text, file).functions:
+            if function.source not in digests.paths:
                 message = f"`{function.source}` is not in `src` of kernel.{self.name}"
                 hint = "record the launches again: `kbuild capture --record -- COMMAND`"
-                self.build.issues.append(Issue((), message, hint, "error", file))
+                self.capture_issues.issues.append(Issue((), message, hint, "error", file))
             elif any(fnmatchcase(module_of(function.source), pattern) for pattern in patterns):
                 has_functions = True
-                if texts.of(function.source, function.name) != function.digest:
-                    self.place.warning(
+                if digests.of(function.source, function.name) != function.digest:
+                    self.table_issues.warning(
                         f"`{function.name}` in {function.source} has changed since its launches "
                         "were captured; `kbuild capture --check` lists such functions"
                     )
                 yield function
-        if not has_functions and not self.build.issues:
-            self.build.error(f"`{file}` has no launches of {', '.join(patterns)}")
+        if not has_functions and not self.capture_issues.issues:
+            self.capture_issues.error(f"`{file}` has no launches of {', '.join(patterns)}")
 
     def _read_function(
         self,
         place: IssueCollector,
         table: Mapping[str, Any],
         declaration: Declaration,
-        texts: SourceDigests,
+        digests: SourceDigests,
     ) -> None:
         """Add the ops of a function that is captured whole."""
         file = wrapper_file(self.name, declaration.name)
         missing = f"`{declaration.function}` is not captured: `{file}` does not exist"
-        text = self._captured(file, missing, "run `kbuild capture`")
+        text = self._read_captured(file, missing, "run `kbuild capture`")
         if text is None:
             return
         data = read_description(text, file)
-        own: dict[str, Any] = {}
-        language = self._table["language"]
-        written = LANGUAGES.get(language).captured_as
-        sources = list(texts.imported(data["source"])) if data["source"] in texts.paths else []
-        if written and written != language:
-            kernels = kernels_file(self.name, declaration.name)
-            missing = f"`{kernels}` does not exist, which `kbuild capture` writes"
-            if (
-                self._captured(kernels, missing, "run `kbuild capture`, and commit both files")
-                is None
-            ):
-                return
-            needed = DIALECTS.get(written).distributions
-            pins = [pin for pin in _pins(self._table) if pin.partition("==")[0] in needed]
-            own, sources = {"language": written, "toolchain": pins}, [kernels]
-        if reason := staleness(declaration, data, texts):
-            place.warning(f"{reason}; `kbuild capture` describes it anew")
-        if not sources:
-            self.build.error(f"`{file}` is of {data['source']}, which is not in `src`")
+        if not (section := self._kernels_of(declaration, data, digests)):
+            return
+        if reason := staleness(declaration, data, digests):
+            place.warning(f"{reason}; run `kbuild capture` to describe it again")
+        if not section["src"]:
+            self.capture_issues.error(f"`{file}` is of {data['source']}, which is not in `src`")
             return
         tune, description = table.get("tune", {}), {k: v for k, v in data.items() if k != "ops"}
         try:
             _validate_tuning(tune, data["ops"], place.at("tune"))
             ops = [_op(op, data, tune) for op in data["ops"]]
+            # Packaging writes these modules: a damaged description has to fail before.
             captured_source([description])
             ops_source([description])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             message = f"`{file}` does not describe a captured function"
-            self.build.error(message, "write it with `kbuild capture`")
+            self.capture_issues.error(message, "write it with `kbuild capture`")
             return
         name = wrapper_kernel(self.name, declaration.name)
-        own |= {"src": sources, "op": ops}
-        self.sections.append(PluginSection(name, declaration.name, own))
+        self.sections.append(PluginSection(name, declaration.name, {**section, "op": ops}))
         self.descriptions.append(description)
+
+    def _kernels_of(
+        self, declaration: Declaration, data: Mapping[str, Any], digests: SourceDigests
+    ) -> Mapping[str, Any]:
+        """The keys of a section that say where a function's kernels are; empty after an error."""
+        language = LANGUAGES.get(self._table["language"])
+        if language.captured_as in ("", language.name):
+            source = data["source"]
+            return {"src": list(digests.imported(source)) if source in digests.paths else []}
+        # The DSL writes kernels in another language (NineToothed in Triton). `kbuild capture` has
+        # kept them; a build compiles them without the DSL.
+        file = kernels_file(self.name, declaration.name)
+        missing = f"`{file}` does not exist, which `kbuild capture` writes"
+        hint = "run `kbuild capture`, and commit both files"
+        if self._read_captured(file, missing, hint) is None:
+            return {}
+        needed = LANGUAGES.get(language.captured_as).distributions
+        pins = [pin for pin in _pins(self._table) if pin.partition("==")[0] in needed]
+        return {"language": language.captured_as, "toolchain": pins, "src": [file]}
 
 
 def _op(
     op: Mapping[str, Any], description: Mapping[str, Any], tune: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """An op as a section has it."""
-    # The function itself fills what its kernels need: what `reset_to_zero` names is for measuring.
+    """The table of an op, with the author's `tune` and the projections of the forward op."""
+    # The captured function itself fills its tensors: `reset_to_zero` of a kernel is for tuning.
     own = {**with_tuning(op, tune), "hooks": "tuning"}
     if str(op["schema"]).partition("(")[0] == description["forward"]["name"]:
         own["projections"] = list(projections(description))
@@ -318,7 +334,7 @@ def _pins(table: Mapping[str, Any]) -> tuple[str, ...]:
 def _validate_tuning(
     table: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], place: IssueCollector
 ) -> None:
-    """Report what `tune` of a captured function names and its ops do not have."""
+    """Report names in `tune` that the ops of the captured function do not have."""
     known = {name for op in ops for name in op.get("tune", {}).get("sizes", {})}
     named: dict[str, KeyPath] = {name: ("sizes", name) for name in table.get("sizes", {})}
     for at, case in enumerate(table.get("cases", ())):

@@ -58,7 +58,7 @@ def questions_of(output: Output, checks: Iterable[Check]) -> list[ProbeQuestion]
     recorder = QuestionRecorder(python=output.python)
     for check in checks:
         if check.asks_probes and output.alone is None:
-            findings_of(check, replace(output, memory=recorder))
+            findings_of(check, replace(output, probe_cache=recorder))
     return [question for question in recorder.questions if question.subject is not None]
 
 
@@ -172,13 +172,13 @@ def ask_workers(
     where: str,
     outputs: Iterable[Output],
     checks: Sequence[Check],
-    memory: ProbeCache,
+    probe_cache: ProbeCache,
     services: Services,
 ) -> ProbeCache:
     """Have the workers of the cluster `where` load outputs; says which are left to this machine.
 
     Returns:
-        `memory`, which also gives the answers of workers.
+        `probe_cache`, which also gives the answers of workers.
 
     Raises:
         UsageError: the credentials cannot be used.
@@ -192,18 +192,18 @@ def ask_workers(
             pythons.add(output.python)
             batches.append(OutputQuestions(output.root.name, questions))
     if not batches:
-        return memory
+        return probe_cache
     try:
-        verdicts, left = _ask(where, batches, services, fresh=memory.fresh)
+        verdicts, left = _ask(where, batches, services, fresh=probe_cache.fresh)
     except (ToolchainError, OSError) as error:
         reason = error.message if isinstance(error, ToolchainError) else str(error)
         services.ui.warn(f"{reason}; this machine checks everything")
-        return memory
+        return probe_cache
     if left:
         listed = "".join(f"\n    {name}: {'; '.join(why)}" for name, why in left.items())
         services.ui.warn(f"no worker checked these variants, so this machine does:{listed}")
     (python,) = pythons
-    return WorkerVerdicts(memory.folder, memory.fresh, python=python, verdicts=verdicts)
+    return WorkerVerdicts(probe_cache.folder, probe_cache.fresh, python=python, verdicts=verdicts)
 
 
 def _ask(

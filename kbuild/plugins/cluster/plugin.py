@@ -45,13 +45,13 @@ class DaskCluster:
         address: str,
         outputs: Iterable[Output],
         checks: Sequence[Check],
-        memory: ProbeCache,
+        probe_cache: ProbeCache,
         services: Services,
     ) -> ProbeCache:
         """See `RemoteExecutor.load_outputs`."""
         from kbuild.plugins.cluster.checks import ask_workers
 
-        return ask_workers(address, outputs, checks, memory, services)
+        return ask_workers(address, outputs, checks, probe_cache, services)
 
     def run_tests(
         self,

@@ -74,7 +74,7 @@ def device_for(
         ToolchainError: there is none.
     """
     backend = BACKENDS.find(variant.backend)
-    if backend is None or backend.is_host:
+    if backend is None or backend.runs_on_cpu:
         yield None
         return
     devices = [device for device in runtime.devices if device.backend == variant.backend]
@@ -154,7 +154,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     )
     if variant is not None and variant.system not in (None, host_system()):
         return {"refusal": f"this machine is {host_system()}"}
-    memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
+    probe_cache, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
     with temporary_folder("checks") as space:
         for name, folder in request["folders"].items():
             shutil.copytree(folder, space / name)
@@ -165,7 +165,9 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
             )
             python = Path(runtime.python)
             subject = ProbeQuestion(python, probe, arguments).subject
-            answer = memory.ask(LocalRunner(), python, probe, *arguments, general=tuple(general))
+            answer = probe_cache.ask(
+                LocalRunner(), python, probe, *arguments, general=tuple(general)
+            )
             reason = _refusal_of(answer, variant, runtime)
             if reason:
                 return {"refusal": reason}
@@ -173,7 +175,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
                 continue
             facts = {
                 "subject": subject,
-                "remembered": bool(memory.cached_facts(probe, Path(arguments[0]))),
+                "remembered": bool(probe_cache.cached_facts(probe, Path(arguments[0]))),
             }
             reason = answer.reason[-_MAX_OUTPUT:].replace(f"{space}/", "")
             answers.append({**asdict(replace(answer, files=())), **facts, "reason": reason})
@@ -192,7 +194,7 @@ def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRun
         return f"`{runtime.python}` has no {answer.reason}"
     backend = BACKENDS.find(variant.backend) if variant else None
     has_device = any(backend and device.backend == backend.name for device in runtime.devices)
-    if backend is None or backend.is_host or has_device:
+    if backend is None or backend.runs_on_cpu or has_device:
         return ""
     # Without a GPU there may be no driver either, which is no fault of the variant.
     lacks_library = answer.state == "failed" and _NO_LIBRARY in answer.reason

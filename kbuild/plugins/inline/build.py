@@ -75,7 +75,7 @@ def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path
     release = re.search(rf"^{backend.torch_field}\b.*= '(\d+\.\d+)", text, re.MULTILINE)
     try:
         for arch in variant.archs:
-            backend.check_gpu(arch)
+            backend.check_gpu_arch(arch)
         backend.archs(variant.archs, Version.parse(release[1]) if release else None)
     except ValueError as error:
         what, _, hint = str(error).partition("; ")

@@ -39,4 +39,12 @@ def execute(args: Namespace, ctx: Services) -> int:
     folder = repository if args.name else name
     target = ctx.path(args.path) if args.path else ctx.cwd / folder
     migrated = migrate_package(package, name, f"{owner}/{folder}", chosen_licence(args))
-    return write_project(args, ctx, migrated.scaffold, target, migrated.files, left=migrated.left)
+    return write_project(
+        args,
+        ctx,
+        migrated.scaffold,
+        target,
+        migrated.files,
+        is_new=False,
+        remaining_steps=migrated.left,
+    )

@@ -269,7 +269,7 @@ def _unused(name: str, names: set[str]) -> str:
 def _backend_names() -> tuple[str, str]:
     """The host's backend, and the one that compiles CUDA sources as they are."""
     backends = [backend for backend in BACKENDS if backend.section is not None]
-    host = next(backend.name for backend in backends if backend.is_host)
+    host = next(backend.name for backend in backends if backend.runs_on_cpu)
     device = next(b.name for b in backends if b.language_of("kernel.cu") == "CUDA")
     return host, device
 

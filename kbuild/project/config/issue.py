@@ -80,7 +80,7 @@ def listed(choices: Iterable[str]) -> str:
 def one_of(
     word: str, choices: Iterable[str], other_names: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The probable meaning, then everything that is allowed unless that is much."""
+    """The probable meaning, then everything that is allowed unless the list is long."""
     names = sorted(choices)
     if not names:
         return ""

@@ -159,7 +159,7 @@ class MigratedFile:
     data: Mapping[str, Any]
     issues: tuple[Issue, ...] = ()
     readable: bool = True
-    """False when the edition is newer than this kbuild, so that no rule can judge the file."""
+    """False when the edition is newer than this kbuild, whose rules may not hold for it."""
 
 
 def migrate(data: Mapping[str, Any]) -> MigratedFile:
@@ -279,7 +279,7 @@ def load(
         tree: the project's files.
         catalog_for: the catalog for a file that names these backends.
         file: its name in the tree.
-        more_rules: rules beside those of this package.
+        more_rules: rules beside those of this package; `load` calls each once.
 
     Raises:
         ConfigError: with every error and warning, in the file's order.
@@ -326,11 +326,11 @@ def _validate(
 
 
 def _merged(*sources: Iterable[Issue]) -> list[Issue]:
-    """All issues; a later source is silent about a key path that an earlier one found wrong."""
+    """All issues, without those at a key path where an earlier source has an error."""
     merged: list[Issue] = []
     for issues in sources:
-        judged = {issue.path for issue in merged if issue.severity == "error"}
-        merged.extend(issue for issue in issues if not issue.path or issue.path not in judged)
+        wrong = {issue.path for issue in merged if issue.severity == "error"}
+        merged.extend(issue for issue in issues if not issue.path or issue.path not in wrong)
     return merged
 
 
@@ -346,13 +346,15 @@ def _locate(issues: Iterable[Issue], text: str, tree: SourceTree, file: str) -> 
     problems: Mapping[tuple[Any, ...], Problem] = {
         (issue.file, problem.line, problem.column, dotted(issue.path), issue.message): problem
         for issue in issues
-        for problem in [_elsewhere(issue, tree) if issue.file else problem_at(issue, lines, place)]
+        for problem in [
+            _problem_in_source(issue, tree) if issue.file else problem_at(issue, lines, place)
+        ]
     }
     return tuple(problems[key] for key in sorted(problems))
 
 
-def _elsewhere(issue: Issue, tree: SourceTree) -> Problem:
-    """An issue of another file than `build.toml`."""
+def _problem_in_source(issue: Issue, tree: SourceTree) -> Problem:
+    """The problem for an issue of another file than `build.toml`."""
     from kbuild.project.config.locate import SourceSpan, problem_in, source_line
 
     source = ""

@@ -7,9 +7,9 @@ looking up sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, StrictStr
 
@@ -17,11 +17,11 @@ from kbuild.system.version import Version
 
 EDITION = 5
 CXX = "c++"
-"""The language of a kernel that says none."""
+"""The language of a kernel whose section does not have the key `language`."""
 
 
 def kebab(name: str) -> str:
-    """`cuda_flags` is written `cuda-flags`, and `schema_`, which pydantic has taken, `schema`."""
+    """The key of a field: `cuda-flags` of `cuda_flags`; pydantic itself needs the name `schema`."""
     return name.rstrip("_").replace("_", "-")
 
 
@@ -203,21 +203,28 @@ class UnknownArchError(ValueError):
     """An arch that is written as its backend writes them, but that no known GPU has."""
 
 
+class ArchKey(NamedTuple):
+    """The key of `[kernel.*]` in which a backend lists archs."""
+
+    key: str
+    check: Callable[[str], None]
+    """Raises `ValueError` on a bad arch, and `UnknownArchError` on one that no GPU has."""
+
+
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
-    """The models of the backends; handed in by `kbuild.plan.project`."""
+    """The names of the backends and their models; handed in by `kbuild.plan.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
-    """Compiled backends: what `[kernel.*]` may say."""
+    """Compiled backend -> the model of its `[kernel.*]` sections."""
     general_sections: Mapping[str, type[BackendGeneral]]
-    """Backends with a `[general.<backend>]` table."""
+    """Backend -> the model of `[general.<backend>]`, if it has such a table."""
     backends: tuple[str, ...]
     """Every name that `general.backends` may hold."""
-    arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch, and
-    `UnknownArchError` on one that no GPU has)."""
+    arch_keys: Mapping[str, ArchKey] = field(default_factory=dict)
+    """Backend -> the key of its arch list, if it has one."""
     other_names: Mapping[str, str] = field(default_factory=dict)
-    """Another name for a backend -> its name."""
+    """Wrong name that people write for a backend, in lower case -> its name, for hints."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
 

@@ -37,6 +37,7 @@ class PackageFiles:
     """Files that a plug-in adds to a Python package, by their path in it."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
+    """Path in the package -> the content of a generated file."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Path in the package -> the project's file, which is packaged there unchanged."""
     op_modules: tuple[str, ...] = ()
@@ -50,8 +51,10 @@ class PluginReading:
     sections: Mapping[str, tuple[PluginSection, ...]] = field(default_factory=dict)
     """Sections of each kernel."""
     issues: tuple[Issue, ...] = ()
+    """Problems of the tables, which are problems of `build.toml`."""
     build_errors: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
-    """Kernel -> errors of a build alone, such as a file that the plug-in's command will write."""
+    """Kernel -> problems that only a build reports, such as a file that the plug-in's own command
+    is still to write."""
     inputs: tuple[str, ...] = ()
     """The project's files that were read, beside the kernels' sources."""
 
@@ -115,15 +118,17 @@ def read_plugin_sections(
 ) -> tuple[Mapping[str, Any], PluginReadings]:
     """A file's content without the keys of plug-ins, and what these read from them."""
     kernels = data.get("kernel")
-    own = {field.alias or name for name, field in LanguageSection.model_fields.items()}
+    known_keys = {field.alias or name for name, field in LanguageSection.model_fields.items()}
     sections = {
         name: section
         for name, section in (kernels if isinstance(kernels, dict) else {}).items()
-        if isinstance(section, dict) and is_in_dsl(section) and not section.keys() <= own
+        if isinstance(section, dict) and is_in_dsl(section) and not section.keys() <= known_keys
     }
     if not sections:
         return data, PluginReadings()
-    points = {point.name: point for point in plugin_points(SECTIONS) if point.name not in own}
+    points = {
+        point.name: point for point in plugin_points(SECTIONS) if point.name not in known_keys
+    }
     readings: dict[str, PluginReading] = {}
     for key in sorted({key for section in sections.values() for key in section} & points.keys()):
         reader: SectionReader = points[key].load()
@@ -133,5 +138,6 @@ def read_plugin_sections(
         name: {key: value for key, value in section.items() if key not in readings}
         for name, section in sections.items()
     }
-    changed = frozenset(name for name in sections if stripped[name] != sections[name])
-    return {**data, "kernel": {**data["kernel"], **stripped}}, PluginReadings(readings, changed)
+    with_plugin_keys = frozenset(name for name in sections if stripped[name] != sections[name])
+    stripped_data = {**data, "kernel": {**data["kernel"], **stripped}}
+    return stripped_data, PluginReadings(readings, with_plugin_keys)

@@ -22,12 +22,12 @@ from kbuild.pipeline.provenance.files import (
 )
 from kbuild.plan.digest import differences, unaccounted
 from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
+from kbuild.project import DEVELOPMENT_ID
 from kbuild.project.licences import ACCEPT_VARIABLE, licensed_parts
 from kbuild.project.variant import variant_named
 from kbuild.publish.hub.layout import BUILD, is_leftover, variant_files
 from kbuild.publish.hub.preflight import UploadObstacle
 from kbuild.system.temporary import temporary_folder
-from kbuild.system.version import DEVELOPMENT_ID
 
 
 @contextmanager

@@ -87,7 +87,9 @@ def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
         is_limit = status == 429  # noqa: PLR2004
         text = "the Hub received too many requests" if is_limit else f"the Hub answered {status}"
         headers = getattr(getattr(error, "response", None), "headers", {})
-        return BusyError(f"{text} when asked {what}", wait=requested_wait(headers), hint=_LATER)
+        return BusyError(
+            f"{text} when asked {what}", retry_after_s=requested_wait(headers), hint=_LATER
+        )
     if status == _UNKNOWN_TOKEN and type(error).__name__ != "RepositoryNotFoundError":
         return AccessDeniedError("the Hub rejected the token", hint=_LOGIN)
     if status in (_UNKNOWN_TOKEN, _NOT_FOUND):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import TypeAlias, TypeVar
 
 from kbuild.system.errors import HubError
@@ -69,7 +69,7 @@ class Account:
 
     name: str
     organisations: Mapping[str, str] = field(default_factory=dict)
-    """Role by organisation: `admin`, `write`, `contributor`, `read`, or empty when not told."""
+    """Role by organisation: `admin`, `write`, `contributor`, `read`; empty if the Hub says none."""
     writes: bool | None = None
     """True when the token may write at all; None when the Hub does not say."""
     scopes: frozenset[str] | None = None
@@ -81,6 +81,7 @@ class Account:
             return f"the token of {self.name} may only read"
         if repo.owner != self.name and repo.owner not in self.organisations:
             return f"{self.name} is not a member of {repo.owner}"
+        # Other roles are tried: a contributor may write to the repositories that they created.
         if self.organisations.get(repo.owner) == "read":
             return f"{self.name} may only read in {repo.owner}"
         if self.scopes is not None and not self.scopes & {repo.owner, repo.id}:
@@ -160,19 +161,19 @@ def _blob_header(size: int) -> bytes:
 
 
 class BusyError(HubError):
-    """Too many requests, a server's own fault, or a lost connection: later it may work.
+    """Too many requests, a server's own fault, or a lost connection: it may work later.
 
-    Whether the request was carried out is not known.
+    The Hub may have carried out the request all the same.
     """
 
-    def __init__(self, message: str, *, wait: float | None = None, hint: str = "") -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.wait = wait
-        """Seconds that the Hub asked to wait."""
+        self.retry_after_s = retry_after_s
+        """Seconds that the Hub asked to wait; None if it did not."""
 
 
 class ConflictError(HubError):
-    """The branch is not where it was when the request was made up, or it exists already."""
+    """The branch is not where it was when the request was put together, or it exists already."""
 
 
 class NotFoundError(HubError):
@@ -191,20 +192,21 @@ class RetryPolicy:
     """The limits on repeating a call."""
 
     tries: int = 8
-    """Failures in a row before it is given up."""
-    first: float = 1.0
-    """Seconds before the second try; doubled each time, and up to as much again by chance."""
-    longest: float = 320.0
-    """Seconds of one wait; the Hub counts requests over five minutes."""
+    """Failures in a row after which a call is given up."""
+    first_wait_s: float = 1.0
+    """Before the second try. Each further wait is twice as long. A random part of up to the same
+    length is added, so that clients do not come back together."""
+    longest_wait_s: float = 320.0
+    """Longer than the five minutes over which the Hub counts requests."""
     sleep: Callable[[float], None] = time.sleep
     say: Callable[[str], None] = lambda _: None
-    chance: random.Random = field(default_factory=random.Random)
+    random: Random = field(default_factory=Random)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call until it works; for what may be repeated without harm.
+        """Call a function, which must be safe to repeat, until it works.
 
         Raises:
-            BusyError: it never did.
+            BusyError: the last try failed as well.
         """
         for failures in range(1, self.tries):
             try:
@@ -217,12 +219,16 @@ class RetryPolicy:
         """Wait after so many failures in a row, at least as long as the Hub asks.
 
         Raises:
-            BusyError: the one that was given, when that would take too long.
+            BusyError: `busy` itself, after too many failures or if the Hub asks for too long.
         """
-        if failures >= self.tries or (busy.wait or 0) > self.longest:
+        asked_s = busy.retry_after_s
+        if failures >= self.tries or (asked_s or 0) > self.longest_wait_s:
             raise busy
-        spread = 1 + self.chance.random()
-        own = min(self.first * 2 ** (failures - 1), self.longest / 2) * spread
-        seconds = own if busy.wait is None else busy.wait + min(own, self.first * spread)
+        spread = 1 + self.random.random()
+        if asked_s is None:
+            doubled_s = self.first_wait_s * 2 ** (failures - 1)
+            seconds = min(doubled_s, self.longest_wait_s / 2) * spread
+        else:
+            seconds = asked_s + self.first_wait_s * spread
         self.say(f"{busy.message}; trying again in {seconds:.0f} s")
         self.sleep(seconds)

@@ -312,7 +312,7 @@ def _retry_until_done(job: UploadRun, once: Callable[[], bool]) -> None:
         if isinstance(problem, BusyError):
             job.retry.wait(problem, failures)
         else:
-            job.retry.wait(BusyError(problem.message, wait=0), 1)
+            job.retry.wait(BusyError(problem.message, retry_after_s=0), 1)
 
 
 class _VersionBranch:

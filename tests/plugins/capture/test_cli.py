@@ -328,7 +328,7 @@ def test_a_table_says_what_is_captured(project: Path, kbuild) -> None:
     (project / "build.toml").write_text(text + 'function = "my_ops.kernels:f"\n')
     assert "has both `function` and `launches`" in kbuild("check-config").err
     (project / "build.toml").write_text(text.replace('launches = ["my_ops.*"]\n', ""))
-    assert "says not what is captured" in kbuild("check-config").err
+    assert "names nothing to capture" in kbuild("check-config").err
     (project / "build.toml").write_text(text.replace("my_ops/**", "ops/**"))
     assert "`ops/**/*.py` does not exist" in kbuild("check-config").err
 

@@ -205,9 +205,9 @@ def test_without_a_cluster_everything_is_left_to_this_machine(
     batch_of(tmp_path, "")
     root = tmp_path / "build" / NAME
     output = Output(root, Variant.parse(NAME), tmp_path / "python-of-head")
-    services, memory = Services(LocalRunner(), Ui(), tmp_path, tmp_path), ProbeCache(tmp_path)
-    answered = ask_workers("tcp://127.0.0.1:1", [output], CHECKS.load(), memory, services)
-    assert answered is memory
+    services, probe_cache = Services(LocalRunner(), Ui(), tmp_path, tmp_path), ProbeCache(tmp_path)
+    answered = ask_workers("tcp://127.0.0.1:1", [output], CHECKS.load(), probe_cache, services)
+    assert answered is probe_cache
     assert not isinstance(answered, WorkerVerdicts)
     assert "does not answer" in (said := capsys.readouterr().err)
     assert "this machine checks everything" in said

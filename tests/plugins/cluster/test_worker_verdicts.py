@@ -30,8 +30,8 @@ def with_verdict(output: Output, answer: ProbeAnswer) -> Output:
     """The output with that answer to what the load check asks first."""
     question, *_ = questions_of(output, [LoadCheck()])
     verdict = WorkerVerdict(answer, "w0", "3.12.1", "2.99.0", remembered=True)
-    memory = WorkerVerdicts(python=output.python, verdicts={str(question.subject): verdict})
-    return replace(output, memory=memory)
+    probe_cache = WorkerVerdicts(python=output.python, verdicts={str(question.subject): verdict})
+    return replace(output, probe_cache=probe_cache)
 
 
 def found(output: Output) -> list[Finding]:
@@ -102,6 +102,6 @@ def test_the_client_of_a_worker_is_named(make: Make) -> None:
     output = make(python=HERE)
     (question,) = questions_of(output, [MetadataClientCheck()])
     refused = WorkerVerdict(ProbeAnswer("refused", "kernels 9: no", by=BY), "w0", "", "")
-    memory = WorkerVerdicts(python=HERE, verdicts={str(question.subject): refused})
-    (finding,) = MetadataClientCheck().run(replace(output, memory=memory))
+    probe_cache = WorkerVerdicts(python=HERE, verdicts={str(question.subject): refused})
+    (finding,) = MetadataClientCheck().run(replace(output, probe_cache=probe_cache))
     assert finding.what == f"the client on {BY} rejects it: kernels 9: no"

@@ -48,7 +48,7 @@ card = {"README.md": project / "build" / "CARD.md"}
 try:
     layout = read_layout(folders, project, card)
     target = UploadTarget(Repo(sys.argv[2]), "v1", pull="pull" in sys.argv[3:])
-    retry = RetryPolicy(tries=4, first=0.01)
+    retry = RetryPolicy(tries=4, first_wait_s=0.01)
     outcome = upload(UploadRun(open_hub(), target, layout, retry, lambda text: None))
 except KbuildError as error:
     sys.exit(f"{type(error).__name__}: {error.message}")

@@ -148,7 +148,7 @@ def grouped(asked: str | None, release: str, within: str | None = None) -> Archs
     toolkit = Version.parse(release)
     found = CUDA.archs(asked.split() if asked else None, toolkit)
     every = CUDA.archs(within.split(), toolkit) if within else found
-    return CUDA.grouped(CudaSection.model_validate(keys), found, every)
+    return CUDA.without_shared(CudaSection.model_validate(keys), found, every)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_chains_stay_within_a_major_and_ascend(chain):
 def test_nothing_is_grouped_unasked():
     section = CudaSection.model_validate({"backend": "cuda", "depends": [], "src": ["a.cu"]})
     found = CUDA.archs(["8.0", "8.6"], Version.parse("13.0"))
-    assert CUDA.grouped(section, found, found) is found
+    assert CUDA.without_shared(section, found, found) is found
 
 
 @pytest.mark.parametrize(("release", "is_set"), [("12.6", False), ("12.8", True), ("13.0", True)])

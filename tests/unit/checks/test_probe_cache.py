@@ -64,8 +64,8 @@ class ProbeFixture:
         """What the check finds, and how many processes that took."""
         before, asking = self.runner.started, check()
         asking.runner = self.runner
-        memory = ProbeCache(self.cache, **how)
-        found = list(asking.run(replace(output, python=self.python, memory=memory)))
+        probe_cache = ProbeCache(self.cache, **how)
+        found = list(asking.run(replace(output, python=self.python, probe_cache=probe_cache)))
         return found, self.runner.started - before
 
 
@@ -240,7 +240,7 @@ def test_a_linked_folder_is_looked_at_every_time(
 
 def test_the_facts_name_who_was_not_asked(fixture: ProbeFixture, noarch: Make) -> None:
     for expected in ({}, {"remembered": [str(fixture.python)]}):
-        output = replace(noarch(), python=fixture.python, memory=ProbeCache(fixture.cache))
+        output = replace(noarch(), python=fixture.python, probe_cache=ProbeCache(fixture.cache))
         assert list(LoadCheck().run(output)) == []
         assert LoadCheck().facts(output) == expected
 

@@ -328,14 +328,17 @@ os._exit(4)
 
 
 def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[str, str]]:
-    memory = ProbeCache(cache)
     foreign = frozenset(
         path
         for path in (output.root, output.beside)
         if path and not probe_cache.is_built_here(cache, path)
     )
     asked = replace(
-        output, python=home.interpreter.python, memory=memory, built_elsewhere=foreign, **how
+        output,
+        python=home.interpreter.python,
+        probe_cache=ProbeCache(cache),
+        built_elsewhere=foreign,
+        **how,
     )
     return [(finding.severity, finding.what) for finding in LoadCheck().run(asked)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.pipeline.options import BuildResult
+from kbuild.pipeline.result import BuildResult
 
 WARNING = "no `__all__`"
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kbuild.system.cache import FACTS, HEADERS, IMAGES, OBJECTS, Cache, Kind
+from kbuild.system.store import open_store
 
 
 @pytest.fixture
@@ -53,6 +54,15 @@ def test_pruning_this_machine(kbuild: Callable[..., Any], folder: Path) -> None:
     assert (done["removed"], done["dry_run"]) == ([], False)
     assert (keys(folder, OBJECTS), keys(folder, IMAGES)) == (["aabb-new"], ["aabb-new"])
     assert kbuild("cache", "prune", "--days", "-1").code == 2
+
+
+def test_nothing_is_removed_while_a_command_uses_toolchains(
+    kbuild: Callable[..., Any], folder: Path
+) -> None:
+    with open_store(folder).in_use():
+        refused = kbuild("cache", "prune", "--size", "2.5M")
+    assert (refused.code, "nothing was removed" in refused.err) == (4, True)
+    assert len(keys(folder, OBJECTS)) == 2
 
 
 def test_pruning_precompiled_headers(

@@ -91,7 +91,7 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
     project = open_project(root)
     assert project.warnings == ()
     assert project.dsl_kernels["my-demo"].backends == project.file.general.backends == expected
-    assert project.kernels == {}
+    assert project.cxx_kernels == {}
     found = files(root)
     assert {
         "CARD.md",
@@ -147,7 +147,7 @@ def test_every_pair_that_a_build_supports_is_a_project(kbuild, here, language, f
     stable = project.file.torch.stable_abi if project.file.torch else None
     assert (stable is not None) is (framework == "torch-stable-abi")
     assert bool(project.dsl_kernels) is (language != CXX and wanted.compiled)
-    assert bool(project.kernels) is (language == CXX and wanted.compiled)
+    assert bool(project.cxx_kernels) is (language == CXX and wanted.compiled)
     found = files(root)
     package = f"{wanted.package_root}/my_demo/__init__.py"
     assert {"README.md", "example.py", "tests/test_my_demo.py", package} <= set(found)
@@ -280,9 +280,17 @@ def test_a_backend_without_sources_gets_no_project(kbuild, here, monkeypatch):
     assert kbuild("init", "demo", "--no-git", "--noarch", "--backends", "bare").code == 0
 
 
-@pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])
-def test_unknown_backends(kbuild, here, backends):
+@pytest.mark.parametrize(
+    ("backends", "message"),
+    [
+        (["cpuu"], "`cpuu` is not a backend"),
+        (["cpu", "folder"], "`folder` is not a backend"),
+        ([","], "--backends names none"),
+    ],
+)
+def test_unknown_backends(kbuild, here, backends, message):
     answer = kbuild("init", "--backends", *backends)
+    assert message in answer.err
     assert answer.code == 2
     assert "a PATH goes before --backends" in answer.err
 

@@ -14,7 +14,8 @@ from kbuild.cli.shells import execute
 from kbuild.pipeline.diagnosis import nix_items
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.nix.flake import EvaluationFailures
-from kbuild.pipeline.options import driver_request_of, nix_options_of
+from kbuild.pipeline.option_values import nix_options_of
+from kbuild.pipeline.options import driver_request_of
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.services import Services

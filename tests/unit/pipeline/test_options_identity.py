@@ -6,7 +6,8 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.pipeline.options import BuildOptions, identity_of
+from kbuild.pipeline.option_values import identity_of
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options
 from kbuild.project.identity import Identity
 from kbuild.system.errors import UsageError

@@ -33,7 +33,7 @@ def parse_level(level: int) -> int:
 class WiderOptions(BuildOptions):
     level: int = option(
         "--level",
-        value=2,
+        default=2,
         type=int,
         metavar="N",
         help="how much is optimised, from 0 to 3 (default: 2)",

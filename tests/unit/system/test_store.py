@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.readonly_tree import FolderInUseError
-from kbuild.system.store import Recipe, Store
+from kbuild.system.errors import ToolchainError
+from kbuild.system.readonly_tree import FolderInUseError, locked_tree
+from kbuild.system.store import Recipe, Store, StoreEntry
 
 RECIPE = Recipe("torch", "2.14.1", {"wheel": "abc"})
 
@@ -161,13 +162,28 @@ def held_elsewhere(store: Store, how: str) -> Iterator[None]:
 def test_nothing_is_pruned_while_another_process_uses_the_store(store: Store) -> None:
     entry = store.ensure(RECIPE, make)
     with held_elsewhere(store, "shared"):
-        with store.in_use(), pytest.raises(FolderInUseError):
+        with store.in_use(), pytest.raises(ToolchainError, match="nothing was removed"):
             store.prune(0)
-        with pytest.raises(FolderInUseError):
+        with pytest.raises(ToolchainError):
             store.prune(0)
         assert store.prune(0, dry_run=True) == (entry.name,)
         assert store.find(RECIPE) == entry
     assert store.prune(0) == (entry.name,)
+
+
+def test_prune_decides_what_is_unused_while_nobody_else_can_change_it(store: Store) -> None:
+    class WatchedStore(Store):
+        """Fails to list entries that another command could use or remove meanwhile."""
+
+        def entries(self) -> tuple[StoreEntry, ...]:
+            with pytest.raises(FolderInUseError), locked_tree(self.root, exclusive=True):
+                pass
+            return super().entries()
+
+    entry = store.ensure(RECIPE, make)
+    watched = WatchedStore(store.root)
+    assert watched.prune(0, dry_run=True) == (entry.name,)
+    assert watched.prune(0) == (entry.name,)
 
 
 def test_who_uses_the_store_waits_for_the_end_of_pruning(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The `ctx` argument of an `autograd.Function` in a run."""
+"""The `ctx` argument of an `autograd.Function` while it is traced."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ class Context:
 
 
 class Needs(Sequence[Any]):
-    """`needs_input_grad`: what is asked for becomes a decision of the path."""
+    """`ctx.needs_input_grad`. A function that reads an element is traced once for each answer."""
 
-    def __init__(self, decide: Callable[[str], bool], count: int, able: Sequence[bool]) -> None:
-        self._decide, self._count, self._able = decide, count, able
+    def __init__(self, decide: Callable[[str], bool], is_floating: Sequence[bool]) -> None:
+        """`decide` gives this trace's answer, which is False for inputs that are not floating."""
+        self._decide, self._is_floating = decide, is_floating
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._is_floating)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return tuple(self[at] for at in range(*index.indices(self._count)))
-        index = index + self._count if index < 0 else index
-        return self._able[index] and self._decide(f"needs_input_grad[{index}]")
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        index = index + len(self) if index < 0 else index
+        return self._is_floating[index] and self._decide(f"needs_input_grad[{index}]")

@@ -254,7 +254,7 @@ def _run_class(
 ) -> None:
     """The passes of an `autograd.Function`."""
     trace, function = recorder.trace, call.function
-    context = Context(Needs(decide, len(values), [_is_floating(value) for value in values]))
+    context = Context(Needs(decide, [_is_floating(value) for value in values]))
     # Torch runs `forward` without gradients, whatever the mode of the caller.
     with recorder.settings.decided("grad_enabled", False):
         if function.setup_context is not torch.autograd.Function.setup_context:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from kbuild.project.config.dependencies import EVERY_BACKEND, libraries, python_packages
 from kbuild.project.config.document import Document
@@ -70,7 +69,9 @@ def sections_have_sources(document: Document, _: RuleContext) -> Iterator[Issue]
 KERNEL_RULES = (section_names, section_backends, backends_without_kernel, sections_have_sources)
 
 
-def arch_lists(document: Document, context: RuleContext) -> Iterator[tuple[KeyPath, Any]]:
+def arch_lists(
+    document: Document, context: RuleContext
+) -> Iterator[tuple[KeyPath, Callable[[str], None]]]:
     """Paths of the arch lists that a file can have, each with its backend's check."""
     for key, check in context.catalog.arch_keys.values():
         yield ("torch-noarch", key), check

@@ -81,7 +81,7 @@ def test_how_long_the_hub_asks_to_wait(headers: dict[str, str], seconds: float |
 
 class TestPatience:
     def retry(self, waits: list[float], **more: Any) -> RetryPolicy:
-        return RetryPolicy(sleep=waits.append, chance=random.Random(1), **more)  # noqa: S311
+        return RetryPolicy(sleep=waits.append, random=random.Random(1), **more)  # noqa: S311
 
     def test_longer_each_time_and_never_at_the_same_moment(self) -> None:
         waits: list[float] = []
@@ -96,7 +96,7 @@ class TestPatience:
 
     def test_as_long_as_asked(self) -> None:
         waits: list[float] = []
-        answers = iter([BusyError("busy", wait=30), None])
+        answers = iter([BusyError("busy", retry_after_s=30), None])
 
         def once() -> str:
             if (error := next(answers)) is not None:
@@ -109,7 +109,7 @@ class TestPatience:
     def test_not_for_hours(self) -> None:
         waits: list[float] = []
         with pytest.raises(BusyError):
-            self.retry(waits).wait(BusyError("busy", wait=7200), 1)
+            self.retry(waits).wait(BusyError("busy", retry_after_s=7200), 1)
         assert waits == []
 
 

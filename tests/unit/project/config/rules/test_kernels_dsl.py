@@ -31,7 +31,7 @@ def test_it_is_read(project):
     assert section.archs_of("cuda-capabilities") == ("8.0", "9.0")
     assert section.archs_of("rocm-archs") is None
     assert found.dsl_kernels_for("cuda") == {"add": section}
-    assert found.kernels == {}
+    assert found.cxx_kernels == {}
     assert found.is_compiled("cuda")
 
 
