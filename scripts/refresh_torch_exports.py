@@ -1,6 +1,6 @@
-"""Refresh `kbuild/checks/data/torch_exports.json`: what the libraries in Torch's wheels export.
+"""Refresh `kbuild/checks/data/torch_exports*.json`: what the libraries in Torch's wheels export.
 
-    python scripts/refresh_torch_exports.py [--check] [--cuda] [RELEASE...]
+    python scripts/refresh_torch_exports.py [--check] [--cuda] [--cpu CPU] [RELEASE...]
 
 Reads the wheels of kbuild's lock that pip's settings lead to, one of each build (`+cpu`, none).
 The file has the releases that are named, and without any all that are pinned. Of a wheel on a
@@ -25,31 +25,39 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.policies import symbol_digest
+from kbuild.checks.policies import EXPORTS_BY_CPU, symbol_digest
 from kbuild.checks.readers.elf import read_elf
 from kbuild.checks.readers.symbols import is_std_symbol
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel, packaged_lock
+from kbuild.toolchains.wheels.lock import (
+    LockedRelease,
+    LockedWheel,
+    ToolchainLock,
+    packaged_lock,
+)
 from kbuild.toolchains.wheels.package_index import WheelFetcher
 from kbuild.toolchains.wheels.wheel_file import HttpRangeFile, Wheel
 
-TARGET = Path(__file__).parent.parent / "kbuild/checks/data/torch_exports.json"
+DATA = Path(__file__).parent.parent / "kbuild/checks/data"
 ABOUT = (
     "What the libraries in Torch's wheels for Linux export (scripts/refresh_torch_exports.py). "
     "`names`: sorted 32-bit digests as differences, then the mask of each, packed. A mask has a "
     "bit for each release (in the order of `releases`) and group: `any` build, or builds for a "
-    "backend. `openmp`: versions of the libgomp.so.1 in the wheel. `other-cpus`: what builds for "
-    "other CPUs are known to export."
+    "backend. `openmp`: versions of the libgomp.so.1 in the wheel."
 )
-CPU = "x86_64"
 GROUPS = ("any", "cuda")
-OTHER_CPUS = ("Sleef_*",)
 SMALL = re.compile(r"torch/lib/lib(?:torch|torch_cpu|torch_python|c10|c10_cuda|gomp)\.so(?:\.\d+)?")
 LARGE = re.compile(r"torch/lib/libtorch_cuda(?:_linalg)?\.so")
 OPENMP = "libgomp.so.1"
 _MORE, _PAYLOAD, _STEP = 0x80, 0x7F, 7
+
+
+def lock_of(cpu: str) -> ToolchainLock:
+    """The pins for a processor."""
+    lock = packaged_lock()
+    return lock.cross.get(cpu, lock)
 
 
 def builds(release: LockedRelease, fetcher: WheelFetcher) -> Iterator[LockedWheel]:
@@ -93,13 +101,14 @@ def versions(library: Path) -> list[str]:
     return sorted(names - {library.name})
 
 
-def document(releases: list[str], fetcher: WheelFetcher, *, cuda: bool) -> dict[str, Any]:
+def document(cpu: str, releases: list[str], fetcher: WheelFetcher, *, cuda: bool) -> dict[str, Any]:
     """The whole file."""
+    pins = lock_of(cpu).torch
     names = defaultdict[int, int](int)
     told = {}
     for place, release in enumerate(releases):
-        read = _Read(packaged_lock().torch[release].version, place * len(GROUPS), names)
-        for wheel in builds(packaged_lock().torch[release], fetcher):
+        read = _Read(pins[release].version, place * len(GROUPS), names)
+        for wheel in builds(pins[release], fetcher):
             print(wheel.filename, file=sys.stderr)
             read.wheels.append(wheel.filename)
             with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +117,7 @@ def document(releases: list[str], fetcher: WheelFetcher, *, cuda: bool) -> dict[
         if not read.wheels:
             raise SystemExit(f"Torch {release}: no pinned wheel is there")
         told[release] = read.to_json()
-    head = {"about": ABOUT, "cpu": CPU, "groups": GROUPS, "other-cpus": OTHER_CPUS}
+    head = {"about": ABOUT, "cpu": cpu, "groups": GROUPS}
     return {**head, "releases": told, **packed(names)}
 
 
@@ -162,17 +171,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--cpu", choices=EXPORTS_BY_CPU, default="x86_64")
     parser.add_argument("releases", nargs="*")
     given = parser.parse_args()
+    target = DATA / f"{EXPORTS_BY_CPU[given.cpu]}.json"
     cache = Path(tempfile.mkdtemp(prefix="torch-exports-"))
     with WheelInstaller(LocalRunner(), open_store(cache)).fetcher() as fetcher:
-        releases = given.releases or [*packaged_lock().torch]
-        text = json.dumps(document(releases, fetcher, cuda=given.cuda), indent=1) + "\n"
+        releases = given.releases or [*lock_of(given.cpu).torch]
+        text = json.dumps(document(given.cpu, releases, fetcher, cuda=given.cuda), indent=1) + "\n"
     if given.check:
-        same = TARGET.read_text("utf-8") == text
-        print(f"{TARGET.name} is {'up to date' if same else 'stale'}")
+        same = target.read_text("utf-8") == text
+        print(f"{target.name} is {'up to date' if same else 'stale'}")
         return 0 if same else 1
-    TARGET.write_text(text, "utf-8")
+    target.write_text(text, "utf-8")
     return 0
 
 

@@ -12,17 +12,14 @@ metadata keeps which checks found something and were overruled.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
-from kbuild.plan.project import KBUILD_FILE
-from kbuild.project.config.display import display_path
-from kbuild.project.config.issue import Issue, did_you_mean, one_of, printable, toml_type
-from kbuild.project.config.load import parse_build_file, read_build_file
-from kbuild.project.config.locate import LineIndex, problem_at
-from kbuild.system.errors import ConfigError, UsageError
+from kbuild.plan.kbuild_file import read_kbuild_file
+from kbuild.project.config.issue import Issue, one_of, printable, toml_type
+from kbuild.system.errors import UsageError
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
 
@@ -85,28 +82,13 @@ def checks_allowed_by_option(names: Iterable[str]) -> dict[str, str]:
 
 
 def _allowed_by_project(tree: SourceTree) -> dict[str, str]:
-    if not tree.is_file(KBUILD_FILE) and tree.fault(KBUILD_FILE) is None:
-        return {}
-    if not tree.read_bytes(KBUILD_FILE).strip():
-        return {}
-    text = read_build_file(tree, KBUILD_FILE)
-    document = parse_build_file(tree, KBUILD_FILE, text)
-    issues = [*_issues(document, tree)]
-    if issues:
-        lines, place = LineIndex(text), display_path(tree.root, KBUILD_FILE)
-        raise ConfigError(sorted(problem_at(issue, lines, place) for issue in issues))
+    document = read_kbuild_file(tree, lambda document: _issues(document, tree))
     return dict(sorted(document.get(_TABLE, {}).items()))
 
 
-def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
-    for key in document.keys() - {_TABLE}:
-        guess = did_you_mean(key, [_TABLE]) or f"allowed: `[{_TABLE}]`"
-        yield Issue((key,), "is not a table of this file", guess, is_about_key=True)
+def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterator[Issue]:
     table = document.get(_TABLE, {})
-    if not isinstance(table, dict):
-        yield Issue((_TABLE,), f"is {toml_type(table)}, not a table", f"write `[{_TABLE}]`")
-        return
-    for name, reason in table.items():
+    for name, reason in table.items() if isinstance(table, dict) else ():
         if (refusal := _rejection(name, tree)) is not None:
             yield Issue((_TABLE, name), *refusal, is_about_key=True)
         elif not isinstance(reason, str):

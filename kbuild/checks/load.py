@@ -23,6 +23,7 @@ from kbuild.checks.policies import load_data
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
 from kbuild.plan.metadata import Metadata
 from kbuild.project.variant import Variant
+from kbuild.system.emulator import emulator_variable
 from kbuild.system.processes import LocalRunner, Runner
 
 Facts = Mapping[str, Any]
@@ -228,7 +229,10 @@ class LoadCheck(Check):
     def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
         arguments = (*kernel.arguments, str(self.limit_s), *other)
         probe_cache, general = kernel.output.probe_cache, kernel.general
-        return probe_cache.ask(self.runner, python, "load_probe", *arguments, general=general)
+        system = kernel.variant.system
+        return probe_cache.ask(
+            self.runner, python, "load_probe", *arguments, general=general, system=system
+        )
 
     def _named_findings(
         self, answer: ProbeAnswer, python: Path, kernel: _Kernel
@@ -245,6 +249,11 @@ class LoadCheck(Check):
             yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":
             yield self._lacking(python, kernel, answer.reason)
+        elif answer.state == "foreign":
+            hint = (
+                f"check it there, or name an emulator in {emulator_variable(kernel.variant.system)}"
+            )
+            yield Finding(self.name, "info", "__init__.py", f"not run: {answer.reason}", hint)
         elif answer.state == "misfit":
             hint = "load it on a machine with that Torch, backend and CPU"
             yield self._not_loaded(answer.reason, hint)

@@ -204,7 +204,8 @@ class CheckLimits:
         )
 
 
-TORCH_EXPORTS = "torch_exports"
+EXPORTS_BY_CPU = {"x86_64": "torch_exports", "aarch64": "torch_exports_aarch64"}
+"""Processor -> the data file with what Torch's libraries export on Linux there."""
 _FULL, _STABLE = "torch", "torch-stable-abi"
 _BYTES = 4
 _MORE, _PAYLOAD, _STEP = 0x80, 0x7F, 7
@@ -224,26 +225,21 @@ def is_exported_by_torch(name: str, variant: Variant) -> bool | None:
     releases = _releases(variant)
     if not releases:
         return None
-    masks = _export_masks().get(symbol_digest(name), 0)
-    if all(masks & _release_bits(release, variant.backend) for release in releases):
+    data = _exports_of(variant)
+    masks = _export_masks(str(data["cpu"])).get(symbol_digest(name), 0)
+    if all(masks & _release_bits(data, release, variant.backend) for release in releases):
         return True
-    if variant.framework == _FULL and all(_has_all_libraries(r, variant.backend) for r in releases):
+    if variant.framework == _FULL and all(
+        _has_all_libraries(data["releases"][release], variant.backend) for release in releases
+    ):
         return False
     return None
-
-
-def is_exported_on_other_cpus(name: str, variant: Variant) -> bool:
-    """True for what builds of Torch for other CPUs export, as far as that is known."""
-    data = load_data(TORCH_EXPORTS)
-    system = variant.system
-    is_other = system is None or system.cpu != data["cpu"] or system.os != "linux"
-    return is_other and matches_any(name, tuple(data["other-cpus"]))
 
 
 def torch_releases_text(variant: Variant) -> str:
     """The releases that `offered` speaks of: `Torch 2.13.0`, `Torch 2.12.1 and later`."""
     releases = _releases(variant)
-    first = load_data(TORCH_EXPORTS)["releases"][releases[0]]["version"]
+    first = _exports_of(variant)["releases"][releases[0]]["version"]
     return f"Torch {first}{' and later' if len(releases) > 1 else ''}"
 
 
@@ -252,44 +248,49 @@ def openmp_versions(variant: Variant) -> tuple[str, ...] | None:
     releases = _releases(variant)
     if not releases:
         return None
-    data = load_data(TORCH_EXPORTS)["releases"]
+    data = _exports_of(variant)["releases"]
     first, *others = (data[release]["openmp"] for release in releases)
     return tuple(version for version in first if all(version in other for other in others))
 
 
 def _releases(variant: Variant) -> tuple[str, ...]:
     """The releases of the data that a variant loads under; none where the data says nothing."""
-    data, system = load_data(TORCH_EXPORTS), variant.system
-    if system is None or system.os != "linux" or system.cpu != data["cpu"]:
-        return ()
+    known = _exports_of(variant).get("releases", {})
     version = variant.framework_version
     if version is None or variant.framework not in (_FULL, _STABLE):
         return ()
     if variant.framework == _STABLE:
-        return tuple(r for r in data["releases"] if Version.parse(r) >= version)
-    return (str(version),) if str(version) in data["releases"] else ()
+        return tuple(r for r in known if Version.parse(r) >= version)
+    return (str(version),) if str(version) in known else ()
 
 
-def _release_bits(release: str, backend: str) -> int:
+def _exports_of(variant: Variant) -> Mapping[str, Any]:
+    """The data for a variant's processor; empty where there is none."""
+    system = variant.system
+    if system is None or system.os != "linux" or system.cpu not in EXPORTS_BY_CPU:
+        return {}
+    return load_data(EXPORTS_BY_CPU[system.cpu])
+
+
+def _release_bits(data: Mapping[str, Any], release: str, backend: str) -> int:
     """The bits of one release: that of every build, and that of the builds for a backend."""
-    data = load_data(TORCH_EXPORTS)
     place = [*data["releases"]].index(release) * len(data["groups"])
     groups = [at for at, group in enumerate(data["groups"]) if group in ("any", backend)]
     return sum(1 << (place + at) for at in groups)
 
 
-def _has_all_libraries(release: str, backend: str) -> bool:
+def _has_all_libraries(release: Mapping[str, Any], backend: str) -> bool:
     """True when every library of Torch that a variant may need was read."""
-    known = load_data(TORCH_EXPORTS)["releases"][release]["libraries"]
+    known = release["libraries"]
     lists = load_data("libraries")
     wanted = [*lists["frameworks"][_FULL], *lists["framework-backends"][_FULL].get(backend, ())]
     return all(library in known for library in wanted)
 
 
-@lru_cache(maxsize=1)
-def _export_masks() -> Mapping[int, int]:
+@lru_cache(maxsize=len(EXPORTS_BY_CPU))
+def _export_masks(cpu: str) -> Mapping[int, int]:
     """Digest -> a bit for each release and group that has the name."""
-    return unpack_exports(load_data(TORCH_EXPORTS))
+    return unpack_exports(load_data(EXPORTS_BY_CPU[cpu]))
 
 
 def unpack_exports(data: Mapping[str, Any]) -> dict[int, int]:

@@ -24,9 +24,11 @@ from kbuild.checks.probe_process import (
     passed_variables,
     run_probe,
 )
+from kbuild.project.variant import System, host_system
 from kbuild.system.cache import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES, Cache
 from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
+from kbuild.system.emulator import find_emulator
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.system.files import sha256, sha256_of_file
 from kbuild.system.processes import Runner
@@ -164,11 +166,21 @@ class ProbeCache:
         probe: str,
         *arguments: str | Path,
         general: tuple[str, ...] = (),
+        system: System | None = None,
     ) -> ProbeAnswer:
         """See `run_probe`; the process is started only when its answer is not known.
 
-        `general` are the arguments that alone decide an answer that is `unread`.
+        `general` are the arguments that alone decide an answer that is `unread`. What is for
+        another `system` than this machine's runs in its emulator; without one the answer is
+        `foreign`.
         """
+        if system not in (None, host_system()):
+            emulator = find_emulator(system)
+            if emulator is None:
+                here = f"it is for {system}, and this machine is {host_system()}"
+                return ProbeAnswer("foreign", here)
+            # Not cached: the paths that it names are not those of this machine.
+            return run_probe(runner, emulator.python, probe, *arguments, emulator=emulator)
         if self.folder is None:
             return run_probe(runner, python, probe, *arguments)
         question = ProbeQuestion(python, probe, arguments, general, self.folder)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from kbuild.system.emulator import Emulator
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.temporary import temporary_base, temporary_folder
@@ -244,7 +245,12 @@ class ProbeAnswer:
 
 
 def run_probe(
-    runner: Runner, python: Path, probe: str, *arguments: str | Path, patience_s: float = _TIMEOUT_S
+    runner: Runner,
+    python: Path,
+    probe: str,
+    *arguments: str | Path,
+    patience_s: float = _TIMEOUT_S,
+    emulator: Emulator | None = None,
 ) -> ProbeAnswer:
     """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode.
 
@@ -258,11 +264,13 @@ def run_probe(
         call = _ProbeCall(
             runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *texts)
         )
+        interpreter = emulator.interpreter if emulator else (str(python),)
         bwrap = bubblewrap_program()
         process_output = None
         if bwrap is not None and bwrap not in _BROKEN_SANDBOXES:
-            needed = (programs.resolve(), *own)
-            process_output = call.perform(python, sandbox_command(bwrap, python, private, needed))
+            needed = (programs.resolve(), *own, *(emulator.paths if emulator else ()))
+            sandbox = sandbox_command(bwrap, python, private, needed)
+            process_output = call.perform((*sandbox, *interpreter))
             if not process_output.started:  # nothing of what is asked about has run
                 output = process_output.done.output
                 # bubblewrap itself failed, not the interpreter: the next probes need not try it.
@@ -270,7 +278,7 @@ def run_probe(
                     _BROKEN_SANDBOXES.add(bwrap)
                 process_output = None
         sandboxed = process_output is not None
-        process_output = process_output or call.perform(python)
+        process_output = process_output or call.perform(interpreter)
         answer = replace(_answer_of(process_output), sandboxed=sandboxed)
         outside = (str(path) for path in (*own, programs.resolve(), programs, private))
         # The paths that are neither one of these nor below one.
@@ -330,14 +338,14 @@ class _ProbeCall:
     private: Path
     arguments: tuple[str, ...]
 
-    def perform(self, python: Path, before: tuple[str, ...] = ()) -> _ProbeOutput:
-        """Start the process, and listen until it ends."""
+    def perform(self, interpreter: tuple[str, ...]) -> _ProbeOutput:
+        """Start the process, with the words of the interpreter first; listen until it ends."""
         secret, data = secrets.token_hex(32), bytearray()
         source, sink = os.pipe()
         listener = threading.Thread(target=_read_pipe, args=(source, data), daemon=True)
         listener.start()
         try:
-            argv = (*before, str(python), str(self.starter), str(sink), *self.arguments)
+            argv = (*interpreter, str(self.starter), str(sink), *self.arguments)
             done = self.runner.run(
                 argv,
                 cwd=self.private,

@@ -1,7 +1,7 @@
 """Whatever a library takes from elsewhere has somebody to give it.
 
 A shared library may be linked with names that nobody defines; the loader finds out on the user's
-machine. Names without a version must be exported by Torch (`data/torch_exports.json`), or be of
+machine. Names without a version must be exported by Torch (`data/torch_exports*.json`), or be of
 known families of Torch, Python or the backend's runtime (`data/symbols.json`).
 """
 
@@ -16,7 +16,6 @@ from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
     is_exported_by_torch,
-    is_exported_on_other_cpus,
     load_data,
     matches_any,
     torch_releases_text,
@@ -132,7 +131,7 @@ def _is_known(name: str, variant: Variant) -> bool:
     """True for what the process has; `_absent` reports what Torch should have and has not."""
     if is_std_symbol(name):
         return False
-    if _is_of(name, variant.framework, variant.backend) or is_exported_on_other_cpus(name, variant):
+    if _is_of(name, variant.framework, variant.backend):
         return True
     # The stable ABI has no C++.
     may_take = scope_part(name) is None or variant.framework == "torch"

@@ -39,7 +39,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
     validate_options(args, BuildOptions)
     project = open_project(ctx.folder(args.kernel_dir))
-    results, card = build_and_report(args, ctx, project, selection_of(args))
+    results, card = build_and_report(args, ctx, project, selection_of(args, project.root))
     if args.json:
         ctx.ui.data_json(outcome_json(project, results, card))
     return exit_code(results)
@@ -155,6 +155,7 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )
+            steps += f"; not run: {', '.join(result.not_run)}" if result.not_run else ""
             ctx.ui.say(f"{result.variant}: {result.status}{steps}")
             # One line for each op of a kernel in a DSL and each target.
             for row in result.images:

@@ -41,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
-    from kbuild.pipeline.toolchains import find_toolchains
+    from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
     from kbuild.plan.project import open_project
     from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
@@ -60,7 +60,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         validate_wheels_are_used(wheels, plans)
         tools = find_toolchains(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
-        refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
+        refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     for message in _image_warnings(plans, project.root):
         ctx.ui.warn(message)
     if args.json:
@@ -223,7 +223,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     choices = (environment_variants if args.arch else select_variants)(project, selection)
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
-        from kbuild.pipeline.toolchains import find_toolchains
+        from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
         from kbuild.plan.variant import Planner
         from kbuild.system.sourcetree import SourceTree
         from kbuild.toolchains.torch_wheel import open_torch_wheels
@@ -231,7 +231,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         tools = find_toolchains(options, ctx, wheels)
         plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
-        reasons = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
+        reasons = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     if args.json:
         ctx.ui.data_json([_variant_json(choice, reasons) for choice in choices])
     elif args.reasons:

@@ -33,7 +33,8 @@ from kbuild.pipeline.testing import (
     join_junit,
     parse_junit,
 )
-from kbuild.project.variant import variant_named
+from kbuild.project.variant import host_system, variant_named
+from kbuild.system.emulator import Emulator, emulator_variable, find_emulator
 from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.services import Services
@@ -136,7 +137,9 @@ def _validate_combination(args: Namespace) -> None:
 def _test_here(asked: _TestRun, junit: Path | None, args: Namespace, ctx: Services) -> int:
     """Run the tests against the one variant that fits this machine."""
     folders = asked.folders
-    _require_framework(asked)
+    asked = replace(asked, emulator=_emulator_of(folders))
+    if asked.emulator is None:
+        _require_framework(asked)
     variant = folders[0] if len(folders) == 1 else _loaded_variant(asked, ctx)
     done, report = _run_pytest(asked, variant, ctx, listen=ctx.ui.say, has_suite=junit is not None)
     if junit is not None:
@@ -151,6 +154,25 @@ def _test_here(asked: _TestRun, junit: Path | None, args: Namespace, ctx: Servic
         }
         ctx.ui.data_json(result_json)
     return 0
+
+
+def _emulator_of(folders: Sequence[Path]) -> Emulator | None:
+    """The emulator for the one variant that was chosen; None when this machine can load it.
+
+    Raises:
+        ToolchainError: it is for another system, and there is no emulator.
+        UsageError: the variable of the emulator is wrong.
+    """
+    variant = variant_named(folders[0].name) if len(folders) == 1 else None
+    if variant is None or variant.system in (None, host_system()):
+        return None
+    emulator = find_emulator(variant.system)
+    if emulator is None:
+        raise ToolchainError(
+            f"{variant} is for {variant.system}; this machine is {host_system()}",
+            hint=f"name an emulator in {emulator_variable(variant.system)}",
+        )
+    return emulator
 
 
 def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[TestReport]:
@@ -247,10 +269,13 @@ class _TestRun:
     """The chosen variant, or all built ones."""
     facts: Facts
     """Facts of the interpreter."""
+    emulator: Emulator | None = None
+    """Runs the tests with its own interpreter."""
 
     @property
     def python(self) -> Path:
-        return Path(self.facts["python"]["executable"])
+        own = Path(self.facts["python"]["executable"])
+        return self.emulator.python if self.emulator else own
 
 
 def _require_framework(asked: _TestRun) -> None:
@@ -287,7 +312,12 @@ def _run_pytest(
     with temporary_folder("junit") as folder:
         file = folder / "junit.xml"
         process = TestProcess(
-            ctx.runner, asked.python, os.environ, file if has_suite else None, listen=listen
+            ctx.runner,
+            asked.python,
+            os.environ,
+            file if has_suite else None,
+            before=asked.emulator.command if asked.emulator else (),
+            listen=listen,
         )
         done = process.run(asked.tests, asked.project.root, place, variant)
         ctx.ui.detail(f"{done.command} with LOCAL_KERNELS={asked.tests.repo_id}={place}")

@@ -119,7 +119,8 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
             "a variant built with --keep-all is for `kbuild tune` and is not published"
         )
     project = open_project(ctx.folder(args.kernel_dir))
-    selection, wanted = selection_of(args), read_options(args, ctx, None, UploadOptions)
+    selection = selection_of(args, project.root)
+    wanted = read_options(args, ctx, None, UploadOptions)
     session = open_hub_session(ctx)
     ahead = preflight(project, wanted, selection, session, ctx, identity=identity_of(args))
     if args.dry_run:

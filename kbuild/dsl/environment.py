@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
-from kbuild.system.files import sha256_of_file
+from kbuild.system.files import link_file, sha256_of_file
 from kbuild.system.store import Recipe, Store, StoreEntry
 from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.wheels.installer import WheelInstaller
@@ -246,7 +246,7 @@ class _EnvironmentBuilder:
         members = self._members()
         _refuse_file_above(members)
         for path, entry in members.items():
-            _link(entry.root / path, root / path)
+            link_file(entry.root / path, root / path)
         return {
             "sources": [wheel.source() for wheel in self.wheels],
             "parts": [wheel.entry.name for wheel in self.wheels],
@@ -287,15 +287,6 @@ def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
                     f"`{folder}` is a file in {members[folder].name} and a folder in {entry.name}",
                     hint="`toolchain` pins both wheels, which cannot be installed together",
                 )
-
-
-def _link(source: Path, target: Path) -> None:
-    """Link the file; copy it where the file system or the store's owner forbids hard links."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _single_wheel(fetcher: WheelFetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:

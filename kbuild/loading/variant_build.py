@@ -18,7 +18,7 @@ from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.result import BuildResult
-from kbuild.pipeline.toolchains import find_toolchains
+from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import (
@@ -170,7 +170,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
     ):
         tools = find_toolchains(source, services)
         for plan in plans:
-            reason = _refusal_of_torch(plan, facts) or tools.unsupported_reason(plan.requires)
+            reason = _refusal_of_torch(plan, facts) or unsupported_plan_reason(tools, plan)
             if reason is None:
                 return plan, tools.provision(plan.requires), source
             reasons.setdefault(reason, plan.variant)

@@ -135,6 +135,8 @@ class Language(Dialect):
     launch_runtime: ClassVar[Path | None] = None
     """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
     launches kernels. None if launches cannot be captured."""
+    has_host_code: ClassVar[bool] = False
+    """True if images have code for the processor, which is compiled for this machine's alone."""
     captured_as: ClassVar[str] = ""
     """Language of kernels that captured functions launch; empty if `kbuild capture` runs no
     functions of this language."""

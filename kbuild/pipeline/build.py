@@ -19,7 +19,7 @@ from kbuild.pipeline.plans import (
     with_all_candidates,
 )
 from kbuild.pipeline.result import BuildResult
-from kbuild.pipeline.toolchains import find_toolchains
+from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
 from kbuild.pipeline.variant import (
     BuildContext,
     prefetch_toolchain,
@@ -142,7 +142,7 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
-    refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
+    refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     buildable = [plan for plan in plans if refusals[plan.variant] is None]
     if not buildable and not options.selection.is_explicit:
         buildable = _variants_for_installed_torch(context, planner)
@@ -157,6 +157,8 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
+    for plan in fitting:
+        context.not_run(plan)  # a wrong emulator is an error before anything is compiled
     # Before `up_to_date_result`: an interrupted move may have left the old variant under another
     # name.
     remove_leftovers(context.project.root, context.output)
@@ -204,7 +206,7 @@ def _variants_for_installed_torch(context: BuildContext, planner: Planner) -> li
     wanted = context.options.selection.backends or context.project.file.general.backends
     choices = project_variants(context.project)
     plans = planner.plans(choice for choice in choices if choice.variant.backend in wanted)
-    return [plan for plan in plans if context.tools.unsupported_reason(plan.requires) is None]
+    return [plan for plan in plans if unsupported_plan_reason(context.tools, plan) is None]
 
 
 def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:

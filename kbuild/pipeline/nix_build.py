@@ -13,7 +13,7 @@ from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.provenance.files import discard_outdated_attestation
 from kbuild.pipeline.result import BuildResult, BuildStatus
-from kbuild.plan.metadata import overruled_in
+from kbuild.plan.metadata import metadata_in
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, VariantChoice, select_variants
 from kbuild.project.variant import System, host_system
@@ -153,7 +153,9 @@ class NixBuild:
     def _placed(self, name: str, status: BuildStatus) -> BuildResult:
         """The outcome for a variant that is in its place."""
         target = self._target(name)
-        return BuildResult(name, status, path=target, overruled=overruled_in(target) or {})
+        built = metadata_in(target)
+        overruled = built.overruled if built else {}
+        return BuildResult(name, status, path=target, overruled=overruled)
 
     @property
     def _folder(self) -> Path:

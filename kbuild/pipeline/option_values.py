@@ -21,20 +21,25 @@ if TYPE_CHECKING:
     from kbuild.system.processes import Runner
 
 
-def selection_of(args: Namespace) -> Selection:
-    """The selection that the options ask for.
+def selection_of(args: Namespace, root: Path | None = None) -> Selection:
+    """The selection that the options ask for, and `kbuild.toml` of the project in `root`.
 
     Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
         UsageError: there is no such release, or a system is not written `CPU-OS`.
     """
-    from kbuild.plan.selection import Selection, parse_torch_release
+    from kbuild.plan.kbuild_file import systems_of_project
+    from kbuild.plan.selection import Selection, parse_torch_release, systems_in_names
 
+    cross = systems_of_project(root) if root else frozenset()
     try:
+        systems = tuple(_parse_system(text) for text in args.system)
         return Selection(
             globs=tuple(args.variant),
             backends=tuple(args.backend),
             torch=tuple(map(parse_torch_release, args.torch)),
-            systems=tuple(_parse_system(text) for text in args.system),
+            systems=systems,
+            cross=cross | frozenset(systems) | systems_in_names(args.variant),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -79,12 +79,12 @@ class BuildOptions:
             "--system",
             action="append",
             metavar="CPU-OS",
-            help="select a system, e.g. x86_64-linux, or `host` (repeatable)",
+            help="select a system, e.g. aarch64-linux, or `host` (repeatable)",
         ),
         group="which variants",
         driver="both",
         default=_no_selection,
-        read=lambda args, *_: selection_of(args),
+        read=lambda args, _, project: selection_of(args, project.root if project else None),
     )
     identity: Identity | None = option(
         Flag("--unique-id", metavar="ID", help="suffix of the op namespace"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.pipeline.toolchains import unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import project_variants
 from kbuild.plan.variant import Planner
@@ -48,7 +49,7 @@ def replan_for_compilers(
     compilers = {
         plan.variant: release
         for plan in plans
-        if tools.unsupported_reason(plan.requires) is None
+        if unsupported_plan_reason(tools, plan) is None
         and (release := tools.compiler(plan.requires))
     }
     if not compilers:
@@ -94,7 +95,7 @@ def with_toolchains(plans: Sequence[VariantPlan], tools: Toolchains) -> tuple[Va
     """The plans with the toolchain that would build each, where one fits; nothing is fetched."""
     return tuple(
         plan.with_toolchain(tools.preview(plan.requires))
-        if tools.unsupported_reason(plan.requires) is None
+        if unsupported_plan_reason(tools, plan) is None
         else plan
         for plan in plans
     )

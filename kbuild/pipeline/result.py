@@ -42,6 +42,8 @@ class BuildResult:
     """Images of the kernels in DSLs; none for a variant that was up to date."""
     provenance: tuple[Path, ...] = ()
     """The statement and the SBOM, where they were asked for."""
+    not_run: tuple[str, ...] = ()
+    """Checks that need a machine of the variant's processor, and had none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Reason by overruled check that found errors."""
     error: KbuildError | None = None
@@ -60,6 +62,7 @@ class BuildResult:
             "findings": [finding.to_json() for finding in self.findings],
             "images": [asdict(row) for row in self.images],
             "overruled": dict(self.overruled),
+            "not_run": list(self.not_run),
             "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

@@ -13,7 +13,7 @@ from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.testing import local_kernels
-from kbuild.pipeline.toolchains import Toolchains, find_toolchains
+from kbuild.pipeline.toolchains import Toolchains, find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, reason_lines
@@ -107,7 +107,7 @@ def loading_variables(
 
 def _preferred(plans: Sequence[VariantPlan], tools: Toolchains, services: Services) -> VariantPlan:
     """The plan that fits a device of this machine and its own Torch, as far as there is one."""
-    refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
+    refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     fitting = [plan for plan in plans if refusals[plan.variant] is None]
     if not fitting:
         lines = "".join(f"\n    {line}" for line in reason_lines(refusals))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from kbuild.pipeline.options import BuildOptions
-from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.plan.plan import Requirements, ToolchainSummary, VariantPlan
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
@@ -66,31 +66,38 @@ def _sources(
     rocm = RocmToolchains(host, os.environ)
     if name == "host" or (name == "auto" and options.python is not None):
         return (host, rocm)
-    wheels = _wheel_source(options, services, torch_wheel)
+    wheels = _wheel_sources(options, services, torch_wheel)
     if name == "wheels":
-        return (wheels,)
+        return wheels
     # The host comes twice: first for C++ alone, so that pinned wheels go before its device
     # compilers.
-    return (replace(host, finder=None), wheels, host, rocm)
+    return (replace(host, finder=None), *wheels, host, rocm)
 
 
-def _wheel_source(
+def _wheel_sources(
     options: BuildOptions, services: Services, torch_wheel: TorchWheel | None
-) -> ToolchainSource:
-    """The source of wheels; CUDA 12 comes from an installed toolkit, else from a plug-in."""
+) -> Sources:
+    """The sources of wheels; CUDA 12 comes from an installed toolkit, else from a plug-in.
+
+    The first is for this machine's system, the others for those that were asked for.
+    """
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
     from kbuild.toolchains.from_wheels import WheelToolchains
     from kbuild.toolchains.plugins import plugin_cuda_toolkits
+    from kbuild.toolchains.wheels.cuda import CROSS_TARGET
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     runner, cache, downloads = services.runner, services.cache, services.ui.downloads
     installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
     local = LocalCudaToolkits(FactCache(cache), runner)
     others = (local, *plugin_cuda_toolkits(installer, cache))
-    return WheelToolchains(
+    native = WheelToolchains(
         runner, cache, options.python, downloads, others=others, torch_wheel=torch_wheel
     )
+    systems = sorted({str(system) for system in options.selection.cross} - {str(host_system())})
+    toolkits = (replace(local, target=CROSS_TARGET),)
+    return (native, *(replace(native, cross=system, others=toolkits) for system in systems))
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,8 @@ class Toolchains:
     def _source(self, requires: Requirements) -> ToolchainSource | str:
         """The source that serves, or the reason why none does."""
         fitting = (sources for wheel, sources in self.of_wheels if wheel.fits(requires))
-        sources = next(fitting, self.sources)
+        chosen = next(fitting, self.sources)
+        sources = [source for source in chosen if source.cross in (None, requires.system)]
         reasons: dict[str, str] = {}
         for source in sources:
             reason = source.unsupported_reason(_without_headers(requires))
@@ -153,7 +161,8 @@ class Toolchains:
             return next(iter(reasons.values()))
         here = str(host_system())
         if requires.system not in (None, here):
-            return f"needs {requires.system}; this machine is {here}"
+            other = f"needs {requires.system}; this machine is {here}"
+            return next((reasons[source.name] for source in sources if source.cross), other)
         return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
     def _serving(self, requires: Requirements) -> ToolchainSource:
@@ -185,6 +194,19 @@ class Toolchains:
             headers=header_versions(headers),
             store=toolchain.store or self.headers.store.root,
         )
+
+
+def unsupported_plan_reason(tools: Toolchains, plan: VariantPlan) -> str | None:
+    """The reason why no toolchain here builds a variant; None when one does."""
+    from kbuild.ops.language import LANGUAGES
+
+    reason, system = tools.unsupported_reason(plan.requires), plan.requires.system
+    if reason is None and system not in (None, str(host_system())):
+        for kernel in plan.aot:
+            if LANGUAGES.get(kernel.language).has_host_code:
+                what = f"needs {system}: images of kernel.{kernel.name} ({kernel.language})"
+                return f"{what} have host code, which is compiled for {host_system()} alone"
+    return reason
 
 
 def _without_headers(requires: Requirements) -> Requirements:

@@ -16,11 +16,13 @@ from kbuild.pipeline.package import finalize_stage, install_variant, restore_old
 from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan.command_options import recorded_options
-from kbuild.plan.metadata import Builder, overruled_in
+from kbuild.plan.metadata import Builder, metadata_in
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import BUILD_FILE, KBUILD_FILE, Project
 from kbuild.project.licences import metadata_entry
+from kbuild.project.variant import host_system
 from kbuild.system.code_digest import package_digest
+from kbuild.system.emulator import find_emulator
 from kbuild.system.errors import (
     BuildError,
     CheckError,
@@ -258,11 +260,22 @@ class BuildContext:
         workspace = Workspace(self.project.root, plan.variant).root
         if not is_up_to_date(workspace, plan, self.project.root, target):
             return False
-        allowed = self.options.allowed
-        overruled = overruled_in(target)
-        return overruled is not None and all(
-            allowed.get(name) == overruled[name] for name in overruled
+        allowed, built = self.options.allowed, metadata_in(target)
+        return (
+            built is not None
+            and all(allowed.get(name) == why for name, why in built.overruled.items())
+            and {*built.not_run} <= {*self.not_run(plan)}
         )
+
+    def not_run(self, plan: VariantPlan) -> tuple[str, ...]:
+        """The checks that need a machine of the variant's processor, if this is none.
+
+        Raises:
+            UsageError: the variable of the emulator is wrong.
+        """
+        system = plan.requires.system
+        runs = system in (None, str(host_system())) or find_emulator(system)
+        return () if runs or self.options.is_local_only else ("load",)
 
 
 def up_to_date_result(context: BuildContext, plan: VariantPlan) -> BuildResult | None:
@@ -285,9 +298,14 @@ def _unchanged_result(
 ) -> BuildResult:
     """The outcome for a variant that is current."""
     target = context.target_of(plan)
-    written, overruled = write_evidence(context, plan, toolchain), overruled_in(target) or {}
+    written, built = write_evidence(context, plan, toolchain), metadata_in(target)
     return BuildResult(
-        plan.variant, "up-to-date", path=target, provenance=written, overruled=overruled
+        plan.variant,
+        "up-to-date",
+        path=target,
+        provenance=written,
+        overruled=built.overruled if built else {},
+        not_run=built.not_run if built else (),
     )
 
 
@@ -401,6 +419,7 @@ def build_variant(
             findings=findings,
             images=image_rows(staged.compiled),
             overruled=overruled_checks(findings),
+            not_run=context.not_run(plan),
         )
         return replace(result, provenance=write_evidence(context, plan, toolchain))
 
@@ -424,12 +443,13 @@ def _finalize_checked(  # noqa: PLR0917
     final_plan = with_image_compilers(
         mark_dirty_if_uncommitted(context, plan, read), staged.compiled
     )
-    finalize_stage(final_plan, staged.folder, context.builder)
+    builder = replace(context.builder, not_run=context.not_run(plan))
+    finalize_stage(final_plan, staged.folder, builder)
     findings = _check_output(context, plan, staged.folder, toolchain, tree)
     findings = (*_only_in_sources(on_sources, findings), *findings)
     # The metadata states what was overruled, which is known only after the checks.
     if allowed := overruled_checks(findings):
-        finalize_stage(final_plan, staged.folder, replace(context.builder, overruled=allowed))
+        finalize_stage(final_plan, staged.folder, replace(builder, overruled=allowed))
     return findings
 
 

@@ -85,18 +85,20 @@ class Builder:
     """Weakness of Nix's sandbox: `off`, `relaxed` or `unsure`; empty if there was none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Checks that found errors which the author overruled, with reasons."""
+    not_run: tuple[str, ...] = ()
+    """Checks that need a machine of the variant's processor, and had none."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"name": ..., "version": ...}` and what is known of the rest.
-
-        That is `commit` and `dirty`, `toolchain`, `sandbox` and `overruled`.
-        """
+        """Name, version, `commit` and `dirty`, and of the other fields those that say something."""
         entries = {"name": self.name, "version": self.version}
-        git = self.git.to_json() if self.git else {}
-        used = {"toolchain": self.toolchain.to_json()} if self.toolchain else {}
-        marked = {"sandbox": self.sandbox} if self.sandbox else {}
-        overruled = {"overruled": dict(self.overruled)} if self.overruled else {}
-        return {**entries, **git, **used, **marked, **overruled}
+        others = {
+            "toolchain": self.toolchain and self.toolchain.to_json(),
+            "sandbox": self.sandbox,
+            "overruled": dict(self.overruled),
+            "not-run": list(self.not_run),
+        }
+        known = {key: value for key, value in others.items() if value}
+        return {**entries, **(self.git.to_json() if self.git else {}), **known}
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,11 @@ class Metadata:
     def overruled(self) -> Mapping[str, str]:
         """Checks that found errors which the author overruled, with reasons."""
         return self.provenance.builder.overruled if self.provenance else {}
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """See `Builder.not_run`."""
+        return self.provenance.builder.not_run if self.provenance else ()
 
     @property
     def python_name(self) -> str:
@@ -194,10 +201,10 @@ def read_metadata(variant: Path) -> Metadata:
     return _as_metadata_error(lambda: parse_metadata(read_bytes(path, _FILE_KIND)))
 
 
-def overruled_in(variant: Path) -> Mapping[str, str] | None:
-    """The checks that the folder of a variant says are overruled; None when it cannot be read."""
+def metadata_in(variant: Path) -> Metadata | None:
+    """The metadata in the folder of a variant; None when it cannot be read."""
     try:
-        return read_metadata(variant).overruled
+        return read_metadata(variant)
     except (MetadataError, OSError):
         return None
 
@@ -369,6 +376,7 @@ class _MetadataReader:
             )
             or "",
             overruled=self._overruled(builder_entry, prefix),
+            not_run=self._texts(builder_entry, "not-run", prefix=prefix) or (),
         )
         kernel = self._object(entry, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)

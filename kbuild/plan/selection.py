@@ -13,7 +13,7 @@ from kbuild.backends.base import other_backend_names
 from kbuild.plan.project import Project
 from kbuild.project.config.issue import did_you_mean
 from kbuild.project.matrix import MatrixEntry, matrix_entries
-from kbuild.project.variant import System, Variant, host_system
+from kbuild.project.variant import CPUS, System, Variant, host_system
 from kbuild.system.errors import UsageError, counted
 from kbuild.system.version import Version
 
@@ -39,11 +39,19 @@ class Selection:
     backends: tuple[str, ...] = ()
     torch: tuple[Version, ...] = ()
     systems: tuple[System, ...] = ()
+    cross: frozenset[System] = frozenset()
+    """Systems that somebody asked to build for, although this machine may be of another."""
 
     @property
     def is_explicit(self) -> bool:
         """True when variants or releases were named."""
         return bool(self.globs or self.torch)
+
+
+def systems_in_names(globs: Iterable[str]) -> frozenset[System]:
+    """The systems of this operating system whose processor one of the names or patterns has."""
+    systems = (System(cpu, host_system().os) for glob in globs for cpu in CPUS if cpu in glob)
+    return frozenset(systems)
 
 
 def parse_torch_release(text: str) -> Version:

@@ -23,7 +23,7 @@ from kbuild.plan.metadata import (
     read_metadata,
 )
 from kbuild.plan.project import Project, open_project
-from kbuild.plan.selection import Selection
+from kbuild.plan.selection import Selection, systems_in_names
 from kbuild.plan.variant import Planner
 from kbuild.project.identity import Identity
 from kbuild.publish.comparison import FileDifference, compare_folders
@@ -305,9 +305,10 @@ class _GroupRebuild:
             ),
         )
         options, first = self.again.options, group[0]
+        names = tuple(original.variant for original in group)
         options = replace(
             options,
-            selection=Selection(globs=tuple(original.variant for original in group)),
+            selection=Selection(globs=names, cross=systems_in_names(names)),
             identity=first.identity,
             toolchain=self.again.toolchain or first.toolchain or options.toolchain,
             output=self.again.keep or self.place / "built",

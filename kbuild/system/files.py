@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -154,6 +155,24 @@ def writing_atomically(
                 raise
         if durable:
             sync(target.parent)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Link the file; copy it where the file system or the owner forbids hard links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Fill a folder with the files and links of another one, see `link_file`."""
+    for folder, inner, files in os.walk(source):
+        links = [name for name in inner if Path(folder, name).is_symlink()]
+        for name in (*files, *links):
+            path = Path(folder, name)
+            link_file(path, target / path.relative_to(source))
 
 
 def sha256(data: bytes) -> str:

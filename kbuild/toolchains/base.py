@@ -65,6 +65,8 @@ class ToolchainSource:
     name: ClassVar[str]
     backends: ClassVar[tuple[str, ...]] = ()
     """Names of the only backends that the source is for; empty for any."""
+    cross: str | None = None
+    """Another system than this machine's, which is then the only one that the source is for."""
 
     def is_for(self, backend: str) -> bool:
         """True for a backend that it may serve on some machine."""

@@ -10,9 +10,12 @@ import sysconfig
 from functools import partial
 from pathlib import Path
 
+from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError, install_command
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
+OLDEST_GCC, _NEWEST_GCC = 11, 20
+"""Oldest release of GCC that compiles Torch's headers, and the newest that is looked for."""
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
@@ -41,12 +44,37 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def find_cxx() -> Path:
+def cross_package(system: System) -> str:
+    """The distribution's package with the compiler for another system, as Debian names it."""
+    return f"g++-{system.cpu.replace('_', '-')}-linux-gnu"
+
+
+def cross_programs(system: System) -> tuple[str, ...]:
+    """Names of the compiler for another system: without a release, then the newest first."""
+    name = f"{system.cpu}-linux-gnu-g++"
+    return (name, *(f"{name}-{release}" for release in range(_NEWEST_GCC, OLDEST_GCC - 1, -1)))
+
+
+def find_cross_cxx(system: System) -> Path | None:
+    """The first of `cross_programs` on PATH."""
+    program = next(filter(None, map(shutil.which, cross_programs(system))), None)
+    return Path(program) if program else None
+
+
+def find_cxx(system: str | None = None) -> Path:
     """The C++ compiler: `$CXX`, else the first of `c++`, `g++`, `clang++` on PATH.
+
+    For another `system` than this machine's, see `find_cross_cxx`.
 
     Raises:
         ToolchainError: there is none.
     """
+    if system is not None and system != str(host_system()):
+        cross = find_cross_cxx(System.parse(system))
+        if cross is None:
+            hint = f"apt install {cross_package(System.parse(system))}"
+            raise ToolchainError(f"no C++ compiler for {system} found", hint=hint)
+        return cross
     asked = os.environ.get("CXX")
     for name in (asked,) if asked else CXX_CANDIDATES:
         program = shutil.which(name)

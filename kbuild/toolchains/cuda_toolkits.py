@@ -109,6 +109,8 @@ class LocalCudaToolkits(CudaToolkitSource):
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     usual: Path = Path(NVCC.usual_root)
+    target: str = ""
+    """Folder below `targets` that a toolkit must have to build for another system."""
 
     name = "local"
 
@@ -119,7 +121,8 @@ class LocalCudaToolkits(CudaToolkitSource):
         if self._find(release):
             return None
         places = f"${', $'.join(NVCC.home_variables)}, PATH or {self.usual}-{release}"
-        return f"none is at {places}"
+        with_target = f" with targets/{self.target}" if self.target else ""
+        return f"none{with_target} is at {places}"
 
     def preview(self, release: str) -> ToolVersions:
         """See `CudaToolkitSource.preview`."""
@@ -136,11 +139,16 @@ class LocalCudaToolkits(CudaToolkitSource):
         """See `CudaToolkitSource.provide`."""
         versions, compiler = self.preview(release), self._find(release)
         assert compiler is not None  # noqa: S101 - `preview` raises without one
-        return CudaToolkit(self.name, compiler.root, compiler.program, versions)
+        flags = f"--target-directory={self.target}" if self.target else ""
+        return CudaToolkit(self.name, compiler.root, compiler.program, versions, flags)
 
     def _find(self, release: str) -> DeviceCompiler | None:
         compilers = map(self._nvcc, self._programs(release))
-        return next((nvcc for nvcc in compilers if nvcc and nvcc.fits(release)), None)
+        fitting = (nvcc for nvcc in compilers if nvcc and nvcc.fits(release))
+        return next((nvcc for nvcc in fitting if self._has_target(nvcc)), None)
+
+    def _has_target(self, nvcc: DeviceCompiler) -> bool:
+        return not self.target or (nvcc.root / "targets" / self.target / "lib").is_dir()
 
     def _nvcc(self, program: Path) -> DeviceCompiler | None:
         """The nvcc at a path; None if it does not start."""

@@ -20,6 +20,7 @@ from kbuild.backends.base import DeviceCompilerSearch
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.version import Version
+from kbuild.toolchains.build_tools import OLDEST_GCC
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.manylinux.compiler import glibc_release
 
@@ -87,8 +88,7 @@ def inspect_compiler(
     return DeviceCompiler(program, version, cmake, env, search.has_host_compiler)
 
 
-OLDEST_GCC = 11
-"""Oldest release of GCC that compiles Torch's headers."""
+_CROSS_PREFIX = re.compile(r"\w+-linux-gnu-(?=g\+\+)")
 _GCC_LIMIT = re.compile(r"^#if __GNUC__ > (\d+)$", re.MULTILINE)
 _CLANG_LIMIT = re.compile(r"^#if \(__clang_major__ >= (\d+)\)", re.MULTILINE)
 _KNOWS_COSPI = "__NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER"
@@ -132,6 +132,8 @@ _LIMIT_HEADERS = ("host_config.h", "math_functions.h")
 def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) -> Path:
     """`cxx` if nvcc of the toolkit takes it; else the newest `g++-N` on PATH that it takes.
 
+    For a cross compiler such as `aarch64-linux-gnu-g++`, others of the same prefix are looked for.
+
     Raises:
         ToolchainError: there is none, or the C library is too new for the toolkit.
     """
@@ -148,14 +150,16 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
     bound = limits.clang if compiler.name == "clang++" else limits.gcc
     if bound is None or compiler.major <= bound:
         return cxx
+    prefix = _CROSS_PREFIX.match(cxx.name)
+    name = f"{prefix[0] if prefix else ''}g++"
     for major in range(limits.gcc or 0, OLDEST_GCC - 1, -1):
-        other = shutil.which(f"g++-{major}")
+        other = shutil.which(f"{name}-{major}")
         if other:
             return Path(other)
     raise ToolchainError(
         f"nvcc of {root} takes {compiler.name} up to {bound}, and `{cxx}` is {compiler.major}",
-        hint=f"install g++-{limits.gcc} beside it: the first of g++-{limits.gcc} to "
-        f"g++-{OLDEST_GCC} on PATH is used for CUDA's units",
+        hint=f"install {name}-{limits.gcc} beside it: the first of {name}-{limits.gcc} to "
+        f"{name}-{OLDEST_GCC} on PATH is used for CUDA's units",
     )
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.backends import BACKENDS
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.project.variant import host_system
+from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
 from kbuild.system.store import Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.cross import cross_entries, cross_python
 from kbuild.toolchains.cuda_toolkits import (
     CudaToolkit,
     CudaToolkitSource,
@@ -48,6 +49,8 @@ class WheelCudaToolkits(CudaToolkitSource):
     """The toolkits that the lock pins."""
 
     installer: WheelInstaller
+    cross: str | None = None
+    """Another system to build for."""
 
     name = "wheels"
 
@@ -55,7 +58,8 @@ class WheelCudaToolkits(CudaToolkitSource):
         """See `CudaToolkitSource.unsupported_reason`."""
         lock = self.installer.lock
         if release in lock.cuda:
-            return None
+            pins = self.installer.crossing(self.cross).lock if self.cross else lock
+            return None if release in pins.cuda else f"no libraries for {self.cross} are pinned"
         return cuda.unsupported_release_reason(release) or f"pinned are {', '.join(lock.cuda)}"
 
     def preview(self, release: str) -> ToolVersions:
@@ -64,11 +68,13 @@ class WheelCudaToolkits(CudaToolkitSource):
 
     def provide(self, release: str) -> CudaToolkit:
         """See `CudaToolkitSource.provide`."""
-        entry = self.installer.cuda(release)
+        cross = self.cross
+        entry = self.installer.cross_cuda(release, cross) if cross else self.installer.cuda(release)
         programs = self.installer.lock.cuda[release].programs
         nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
         versions = (("cuda", entry.version), ("nvcc", nvcc.version))
-        return CudaToolkit(self.name, entry.root, entry.root / "bin" / "nvcc", versions)
+        flags = f"--target-directory={cuda.CROSS_TARGET}" if cross else ""
+        return CudaToolkit(self.name, entry.root, entry.root / "bin" / "nvcc", versions, flags)
 
 
 SYSTEM = "x86_64-linux"
@@ -81,7 +87,11 @@ _NVCC_VARIABLES = (
 
 @dataclass(frozen=True)
 class WheelToolchains(ToolchainSource):
-    """CUDA and Torch from pinned wheels in kbuild's store; C++ by the host's compiler."""
+    """CUDA and Torch from pinned wheels in kbuild's store; C++ by the host's compiler.
+
+    With `cross`, results are for that system: C++ is compiled by a cross compiler, against Torch
+    and the CUDA runtime of its wheels.
+    """
 
     runner: Runner
     cache: Path
@@ -97,6 +107,7 @@ class WheelToolchains(ToolchainSource):
     """Sources of CUDA toolkits that no wheels make, the best first."""
     torch_wheel: TorchWheel | None = None
     """Wheel whose Torch is built against instead of the pinned ones."""
+    cross: str | None = None
 
     name = "wheels"
     backends = ("cuda",)
@@ -117,16 +128,20 @@ class WheelToolchains(ToolchainSource):
         return WheelInstaller(self.runner, self.store, self.lock, self.settings, self.downloads)
 
     @cached_property
+    def frameworks(self) -> WheelInstaller:
+        """Fills the store with Torch and TVM-FFI of the results' system."""
+        return self.installer.crossing(self.cross) if self.cross else self.installer
+
+    @cached_property
     def facts(self) -> Facts:
         """The chosen interpreter's facts."""
-        return choose_python(self.python, FactCache(self.cache), self.runner)
+        facts = choose_python(self.python, FactCache(self.cache), self.runner)
+        return facts if self.cross is None else cross_python(facts, self.cross, self.store)
 
     def unsupported_reason(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.unsupported_reason`; asks no network."""
-        here = str(host_system())
-        if requires.system not in (None, SYSTEM) or here != SYSTEM:
-            wanted = requires.system or SYSTEM
-            return f"needs {wanted}; toolchains from wheels are for {SYSTEM}, and this is {here}"
+        if reason := self._unsupported_system_reason(requires):
+            return reason
         if not self.is_for(requires.backend):
             return f"needs a {requires.backend} compiler; there is none in wheels"
         if requires.libraries:
@@ -136,9 +151,23 @@ class WheelToolchains(ToolchainSource):
         )
         return self._unsupported_toolkit_reason(requires) or framework
 
+    def _unsupported_system_reason(self, requires: Requirements) -> str | None:
+        here = str(host_system())
+        if self.cross is not None and here == SYSTEM:
+            system = System.parse(self.cross)
+            if system.os != "linux" or system.cpu not in self.lock.cross:
+                return f"needs {system}; no toolchain from wheels builds for it on {here}"
+            if requires.system == self.cross and build_tools.find_cross_cxx(system) is None:
+                package = build_tools.cross_package(system)
+                return f"needs a C++ compiler for {system}; install {package}"
+        if requires.system not in (None, self.cross or SYSTEM) or here != SYSTEM:
+            wanted = requires.system or SYSTEM
+            return f"needs {wanted}; toolchains from wheels are for {SYSTEM}, and this is {here}"
+        return None
+
     @property
     def _toolkits(self) -> tuple[CudaToolkitSource, ...]:
-        return (WheelCudaToolkits(self.installer), *self.others)
+        return (WheelCudaToolkits(self.installer, self.cross), *self.others)
 
     def _toolkit_source(self, requires: Requirements) -> CudaToolkitSource | None:
         return first_source_with(self._toolkits, requires.toolkit) if requires.toolkit else None
@@ -153,31 +182,33 @@ class WheelToolchains(ToolchainSource):
         exact = requires.torch_exact
         if requires.torch is None or self.torch_wheel is not None:
             return None
-        if self.lock.torch_for(requires.torch, exact=exact):
+        pins = self.frameworks.lock
+        if pins.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
-        return f"needs Torch {requires.torch}{at_least}; the lock pins {', '.join(self.lock.torch)}"
+        return f"needs Torch {requires.torch}{at_least}; the lock pins {', '.join(pins.torch)}"
 
     def _unsupported_tvm_ffi_reason(self, requires: Requirements) -> str | None:
-        if requires.tvm_ffi is None or requires.tvm_ffi in self.lock.tvm_ffi:
+        pins = self.frameworks.lock
+        if requires.tvm_ffi is None or requires.tvm_ffi in pins.tvm_ffi:
             return None
-        pinned = ", ".join(self.lock.tvm_ffi) or "none"
+        pinned = ", ".join(pins.tvm_ffi) or "none"
         return f"needs apache-tvm-ffi {requires.tvm_ffi}; the lock pins {pinned}"
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`: the pinned versions."""
-        versions = [("c++", self._cxx_version(build_tools.find_cxx()))]
+        versions = [("c++", self._cxx_version(build_tools.find_cxx(self.cross)))]
         toolkits = self._toolkit_source(requires)
         if toolkits and requires.toolkit:
             versions += toolkits.preview(requires.toolkit)
         if requires.torch and self.torch_wheel is not None:
             versions += [("torch", self.torch_wheel.facts["version"]), *self.torch_wheel.record]
         elif requires.torch:
-            pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
+            pinned = self.frameworks.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         if requires.tvm_ffi:
             versions.append(
-                (frameworks.TVM_FFI_PROJECT, self.lock.tvm_ffi[requires.tvm_ffi].version)
+                (frameworks.TVM_FFI_PROJECT, self.frameworks.lock.tvm_ffi[requires.tvm_ffi].version)
             )
         return ToolchainSummary(self.name, tuple(versions), "")
 
@@ -194,7 +225,7 @@ class WheelToolchains(ToolchainSource):
         reason = self.unsupported_reason(requires)
         if reason is not None:
             raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
-        cxx = build_tools.find_cxx()
+        cxx = build_tools.find_cxx(self.cross)
         toolkit, torch, ffi = self._fetch(requires)
         links = manylinux_linking(requires.system, cxx, self.cache, self.runner)
         kept = {key: value for key, value in os.environ.items() if key not in _NVCC_VARIABLES}
@@ -205,6 +236,7 @@ class WheelToolchains(ToolchainSource):
             ninja=build_tools.ninja(),
             python=Path(self.facts["python"]["executable"]),
             cache=(
+                *(cross_entries(self.cross) if self.cross else ()),
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(self._cuda_entries(toolkit, cxx) if toolkit else ()),
                 *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": ffi}, requires),
@@ -261,7 +293,7 @@ class WheelToolchains(ToolchainSource):
         if self.torch_wheel is not None:
             self.torch_wheel.provide()
             return self.torch_wheel.facts
-        torch = self.installer.torch(
+        torch = self.frameworks.torch(
             requires.torch, exact=requires.torch_exact, for_device=requires.toolkit is not None
         )
         return {
@@ -275,7 +307,7 @@ class WheelToolchains(ToolchainSource):
         """The facts that `probe.py` gives of an installed TVM-FFI."""
         if requires.tvm_ffi is None:
             return None
-        entry = self.installer.tvm_ffi(requires.tvm_ffi)
+        entry = self.frameworks.tvm_ffi(requires.tvm_ffi)
         return {
             "version": entry.version,
             "include_dirs": [str(entry.root / frameworks.TVM_FFI_INCLUDE_FOLDER)],

@@ -18,7 +18,10 @@ from tests.support.wheel_index import make_wheel, pinned
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
-    "nvidia-cuda-nvcc": {f"{PREFIX}/bin/nvcc": b"#!/bin/sh\n", f"{PREFIX}/bin/nvcc.profile": b""},
+    "nvidia-cuda-nvcc": {
+        f"{PREFIX}/bin/nvcc": b"#!/bin/sh\n",
+        f"{PREFIX}/bin/nvcc.profile": b'LIBRARIES =+ "-L$(TOP)/lib"\n',
+    },
     "nvidia-nvvm": {f"{PREFIX}/nvvm/bin/cicc": b"cicc", f"{PREFIX}/lib/libnvvm.so.4": b"nvvm"},
     "nvidia-cuda-runtime": {
         f"{PREFIX}/include/cuda_runtime.h": b"int cudaMalloc(void **);\n",

@@ -19,10 +19,19 @@ import tomli
 
 from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
+from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.toolchains.build_tools import cmake, find_cxx, ninja
+from kbuild.toolchains.build_tools import (
+    OLDEST_GCC,
+    cmake,
+    cross_package,
+    cross_programs,
+    find_cxx,
+    ninja,
+)
 from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.from_wheels import SYSTEM
 from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
     OLDEST_ASSEMBLER,
@@ -30,6 +39,7 @@ from kbuild.toolchains.manylinux.compiler import (
     link_requirements,
 )
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
+from kbuild.toolchains.wheels.lock import packaged_lock
 
 ItemState = Literal["ok", "missing", "optional"]
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
@@ -92,7 +102,6 @@ def _install_commands() -> Mapping[str, Mapping[str, str]]:
     return tomli.loads(Path(__file__).with_name("packages.toml").read_text("utf-8"))
 
 
-OLDEST_GCC = 11
 _CXX_NAME, _LINKS_NAME = "C++ compiler", "portable links"
 _GLIBC_ONLY = "set CXX to a compiler for glibc"
 
@@ -257,6 +266,9 @@ def diagnose(
     )
     distribution, facts = detect_distribution(os_release), FactCache(cache)
     yield from CompilerDiagnosis(facts, runner, distribution).items()
+    if str(host_system()) == SYSTEM:
+        for cpu in packaged_lock().cross:
+            yield _optional_item(_cross_compiler(System(cpu, "linux")), runner)
     yield _build_tool("cmake", runner)
     yield _build_tool("ninja", runner)
     yield from _python_packages(choose_python(python, facts, runner), distribution)
@@ -270,6 +282,11 @@ def diagnose(
     yield DiagnosisItem(
         "cache", "ok", f"{_size_text(cache)} {cache}", "not asking and compiling twice"
     )
+
+
+def _cross_compiler(system: System) -> OptionalTool:
+    purpose, mend = f"--system {system}", f"apt install {cross_package(system)}"
+    return OptionalTool(f"C++ for {system}", cross_programs(system), purpose, mend, used=True)
 
 
 def _build_tool(name: str, runner: Runner) -> DiagnosisItem:

@@ -124,6 +124,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
         "internalParameters": {
             "toolchain": toolchain.source if toolchain else "",
             **({"overruled": dict(builder.overruled)} if builder.overruled else {}),
+            **({"notRun": list(builder.not_run)} if builder.not_run else {}),
         },
         "resolvedDependencies": [
             *_source_dependency(facts.provenance.kernel, facts),

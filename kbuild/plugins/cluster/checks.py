@@ -21,6 +21,7 @@ from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.checks.probe_process import ProbeAnswer
 from kbuild.plugins.cluster.connect import require_distributed, variant_executor
 from kbuild.plugins.cluster.tests import VariantRuns
+from kbuild.project.variant import System
 from kbuild.system.errors import DamagedFileError, ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.services import Services
@@ -43,9 +44,10 @@ class QuestionRecorder(ProbeCache):
         probe: str,
         *arguments: str | Path,
         general: tuple[str, ...] = (),
+        system: System | None = None,
     ) -> ProbeAnswer:
         """An answer after which checks ask the next question."""
-        del runner
+        del runner, system
         if python == self.python:
             self.questions.append(ProbeQuestion(python, probe, arguments, general))
         return ProbeAnswer("loaded", "")
@@ -101,6 +103,7 @@ class WorkerVerdicts(ProbeCache):
         probe: str,
         *arguments: str | Path,
         general: tuple[str, ...] = (),
+        system: System | None = None,
     ) -> ProbeAnswer:
         """See `ProbeCache.ask`."""
         if python == self.python and self.verdicts:
@@ -109,7 +112,7 @@ class WorkerVerdicts(ProbeCache):
             if verdict is not None:
                 self.used[probe, Path(arguments[0])] = verdict
                 return verdict.answer
-        return super().ask(runner, python, probe, *arguments, general=general)
+        return super().ask(runner, python, probe, *arguments, general=general, system=system)
 
     def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
         """See `ProbeCache.cached_facts`; `worker` names the worker that answered."""

@@ -29,6 +29,7 @@ from kbuild.dsl.environment import DslEnvironments
 from kbuild.dsl.tune.host import CPU, Device, ProbeHost
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import find_toolchains
+from kbuild.plan.selection import Selection, systems_in_names
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
 from kbuild.plugins.cluster.jobs import (
     IMAGE_SUFFIXES,
@@ -64,7 +65,8 @@ def prepare(job: CompileJob, project: Path, cache: Path, generated: FileSet) -> 
         KbuildError: this machine cannot.
     """
     services = Services(LocalRunner(), Ui(verbosity=-1), cache, project)
-    tools = find_toolchains(BuildOptions(toolchain=job.toolchain), services)
+    selection = Selection(cross=systems_in_names([job.plan.variant]))
+    tools = find_toolchains(BuildOptions(selection, toolchain=job.toolchain), services)
     with open_store(cache).in_use():
         toolchain = tools.provision(job.plan.requires)
     plan = job.plan.with_toolchain(toolchain.summary)

@@ -113,6 +113,7 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
         by_dirty_builder=bool(builder and builder.dirty),
         fault=faults.get(folder.name) or _portability(folder, variant),
         overruled=tuple(metadata.overruled.items()),
+        not_run="load" in metadata.not_run,
         licensed=tuple(_licensed(metadata)),
     )
 

@@ -36,6 +36,8 @@ class VariantFacts:
     """Check that it fails, with the message; empty when none is known of."""
     overruled: tuple[tuple[str, str], ...] = ()
     """Checks that found errors which the author overruled, with reasons."""
+    not_run: bool = False
+    """True when no machine of its processor has loaded it."""
     licensed: tuple[tuple[str, str], ...] = ()
     """Licences of others' code that is linked in: the code, and where its licence can be read."""
 

@@ -18,6 +18,7 @@ INSTALL_STATIC_HINT = (
     "`dnf install libstdc++-static`, or your distribution's package with libstdc++.a"
 )
 _MACRO = re.compile(r"#define (\w+) (\S+)")
+_FEATURES = re.compile(r"^\.* ?(/\S+/features\.h)$", re.MULTILINE)
 _MACROS = ("__GLIBC__", "__GLIBC_MINOR__", "__x86_64__", "__aarch64__", "__VERSION__", "__GNUC__")
 _STATIC_LIBRARY = "libstdc++.a"
 _GNU_AS = re.compile(r"GNU assembler.*?(\d+\.\d+)")
@@ -120,11 +121,12 @@ def _release(facts: Facts) -> tuple[int, int] | None:
 
 
 def _ask_macros(cxx: Path, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
-    flags = ("-dM", "-E", "-x", "c++", "-include", "features.h", "/dev/null")
+    # -H lists the headers: those of a cross compiler are in a folder of its own.
+    flags = ("-dM", "-E", "-H", "-x", "c++", "-include", "features.h", "/dev/null")
     done = runner.run((str(cxx), *flags))
     macros = dict(_MACRO.findall(done.output)) if done.ok else {}
     facts = {name: macros[name] for name in _MACROS if name in macros}
-    return facts, (str(cxx), "/usr/include/features.h")
+    return facts, (str(cxx), *_FEATURES.findall(done.output))
 
 
 def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[str, ...]]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.system.files import link_tree
 from kbuild.system.progress import current_downloads, set_downloads
-from kbuild.system.store import Recipe
+from kbuild.system.store import Recipe, StoreEntry
 from kbuild.system.version import Version
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.link_stubs import (
@@ -38,6 +39,8 @@ LIBRARIES = (
     "nvidia-cuda-nvrtc",
 )  # fmt: skip
 """Projects of which the headers are taken."""
+CROSS_PROGRAMS = ("nvidia-cuda-runtime", "nvidia-cuda-culibos", "nvidia-nvtx")
+"""Projects of another processor that its programs are linked with; the headers are the same."""
 
 HEADER_RELEASES = ("12.4",)
 """Earlier releases of which all but the compiler is pinned, see `StoredCudaToolkits`."""
@@ -137,6 +140,62 @@ class CudaMaker:
         self.stubs.make_libraries(root / "lib", assign_symbols(names, sonames))
         file, soname = _DRIVER
         self.stubs.make(root / file, soname, filter(_DRIVER_NAME.fullmatch, names))
+
+
+CROSS_TARGET = "sbsa-linux"
+"""NVIDIA's name for aarch64 servers: the folder of their libraries, below `targets`."""
+
+
+def cross_cuda_recipe(native: StoreEntry, locked: LockedToolkit) -> Recipe:
+    """The toolkit of this machine, and the wheels that are added to it."""
+    wheels = [wheel.sha256 for wheel in locked.programs]
+    inputs = {"layout": _LAYOUT, "native": native.name, "wheels": wheels}
+    return Recipe("cuda-sbsa", native.version, inputs)
+
+
+@dataclass(frozen=True)
+class CrossCudaMaker:
+    """Makes a prefix that is this machine's toolkit, with the libraries of `CROSS_TARGET`.
+
+    nvcc finds them from its own path, so it has to be in the same prefix. The headers are the same
+    for every processor.
+    """
+
+    native: StoreEntry
+    locked: LockedToolkit
+    fetcher: WheelFetcher
+    stubs: LinkStubMaker
+
+    def make(self, root: Path) -> dict[str, Any]:
+        """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
+        link_tree(self.native.root, root)
+        # From 13.1 on, nvcc of the wheels looks for libraries of this machine's processor alone.
+        profile = root / "bin" / "nvcc.profile"
+        text = profile.read_text("utf-8")
+        profile.unlink()  # it is a link to the other prefix's
+        profile.write_text(text.replace("-L$(TOP)/lib", f"-L$(TOP)/targets/{CROSS_TARGET}/lib"))
+        target = root / "targets" / CROSS_TARGET
+        folder = target / "lib"
+        folder.mkdir(parents=True)
+        (target / "include").symlink_to("../../include")
+        sources = [self.fetcher.unpack((w,), target, _library_path) for w in self.locked.programs]
+        for library in sorted(folder.glob("*.so.*")):
+            create_linker_name(library)
+        names = declared_functions(sorted((root / "include").glob("*.h")))
+        sonames = [path.name for path in (root / "lib").glob("*.so.*")]
+        stubs = assign_symbols(names, (name for name in sonames if not (folder / name).exists()))
+        self.stubs.make_libraries(folder, stubs)
+        file, soname = _DRIVER
+        self.stubs.make(target / file, soname, filter(_DRIVER_NAME.fullmatch, names))
+        return {
+            "sources": [source.to_json() for source in sources],
+            "parts": [self.native.name],
+        }
+
+
+def _library_path(name: str) -> str | None:
+    path = _path_in_prefix(name)
+    return path if path and path.startswith("lib/") else None
 
 
 def _path_in_prefix(name: str) -> str | None:

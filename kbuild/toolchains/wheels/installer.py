@@ -6,18 +6,25 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
 from kbuild.system.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
-from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
+from kbuild.toolchains.wheels.cuda import (
+    CrossCudaMaker,
+    CudaMaker,
+    cross_cuda_recipe,
+    cuda_recipe,
+    unsupported_release_reason,
+)
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI, WheelTree, WheelTreeMaker
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import (
@@ -42,6 +49,12 @@ class WheelInstaller:
     """pip's settings when None."""
     downloads: Downloads = field(default_factory=Downloads)
     """Shows what is fetched."""
+    system: str | None = None
+    """Another system than this machine's, if the installer is one of `crossing`."""
+
+    def crossing(self, system: str) -> WheelInstaller:
+        """The installer of Torch and TVM-FFI for another system that the lock has pins for."""
+        return replace(self, system=system, lock=self.lock.cross[System.parse(system).cpu])
 
     @contextmanager
     def fetcher(self) -> Iterator[WheelFetcher]:
@@ -82,6 +95,22 @@ class WheelInstaller:
         with naming_missing(f"CUDA {release}", (*locked.programs, *locked.libraries), install):
             return self.ensure_fetched(
                 cuda_recipe(locked), lambda fetcher: CudaMaker(locked, fetcher, self.stubs).make
+            )
+
+    def cross_cuda(self, release: str, system: str) -> StoreEntry:
+        """The prefix of CUDA `13.0`, with the libraries of another system's programs in it.
+
+        Raises:
+            ToolchainError: the release is not pinned, or cannot be fetched.
+        """
+        native, crossing = self.cuda(release), self.crossing(system)
+        locked = crossing.lock.cuda.get(release)
+        if locked is None:
+            raise _unpinned(f"CUDA for {system}", release, crossing.lock.cuda)
+        with naming_missing(f"CUDA {release} for {system}", locked.programs):
+            return crossing.ensure_fetched(
+                cross_cuda_recipe(native, locked),
+                lambda fetcher: CrossCudaMaker(native, locked, fetcher, crossing.stubs).make,
             )
 
     def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> StoreEntry:
@@ -146,8 +175,8 @@ class WheelInstaller:
 
     @property
     def stubs(self) -> LinkStubMaker:
-        """Makes link stubs with the host's compiler."""
-        return LinkStubMaker(find_cxx(), self.runner)
+        """Makes link stubs with the system's compiler."""
+        return LinkStubMaker(find_cxx(self.system), self.runner)
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         """The entry, made when it is not there; the user sees what it costs."""

@@ -97,6 +97,9 @@ class ToolchainLock:
     runtimes: Mapping[str, LockedToolkit] = field(default_factory=dict)
     """CUDA releases whose wheels have no compiler: what an nvcc from elsewhere is used with."""
     tvm_ffi: Mapping[str, LockedRelease] = field(default_factory=dict)
+    cross: Mapping[str, ToolchainLock] = field(default_factory=dict)
+    """Pins for other processors, by processor; their toolkits have what programs there are linked
+    with, and no compiler."""
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -151,21 +154,25 @@ def read_lock(path: Path) -> ToolchainLock:
     """
     try:
         with reading(path, "a lock file"):
-            return _lock(read_json(path, "a lock file"), path)
+            data = read_json(path, "a lock file")
+            if data["format"] != LOCK_FORMAT:
+                raise ToolchainError(
+                    f"`{path}`: format {data['format']}, this kbuild reads {LOCK_FORMAT}"
+                )
+            return _lock(data)
     except OSError as error:
         raise ToolchainError(f"`{path}` is not a lock file: {error}") from None
     except DamagedFileError as error:
         raise ToolchainError(error.message) from error
 
 
-def _lock(data: Mapping[str, Any], path: Path) -> ToolchainLock:
-    if data["format"] != LOCK_FORMAT:
-        raise ToolchainError(f"`{path}`: format {data['format']}, this kbuild reads 1")
+def _lock(data: Mapping[str, Any]) -> ToolchainLock:
     return ToolchainLock(
         {release: _toolkit(entry) for release, entry in data["cuda"].items()},
         {release: _release(entry) for release, entry in data["torch"].items()},
         {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
         {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
+        {cpu: _lock(pins) for cpu, pins in data.get("cross", {}).items()},
     )
 
 

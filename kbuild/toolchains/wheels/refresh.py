@@ -13,6 +13,7 @@ from kbuild.system.files import sha256, sha256_of_file
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.wheels import frameworks
 from kbuild.toolchains.wheels.cuda import (
+    CROSS_PROGRAMS,
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     HEADER_RELEASES,
@@ -38,7 +39,8 @@ StatusCallback = Callable[[str], None]
 _NAMES = {"torch": "Torch", frameworks.TVM_FFI_PROJECT: "TVM-FFI"}
 _CUDA_META_PACKAGE = "cuda-toolkit"
 _THREADS = 4
-_PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
+HOST_CPU, CROSS_CPUS = "x86_64", ("aarch64",)
+"""Processor of the machines that build, and of others that they build for."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class LockRefresher:
 
     fetcher: WheelFetcher
     say: StatusCallback = lambda _: None
+    cpu: str = HOST_CPU
+    """Processor that the wheels are for."""
 
     def refresh(
         self,
@@ -74,6 +78,7 @@ class LockRefresher:
         Raises:
             ToolchainError: the index cannot be reached, or lacks a part of a release.
         """
+        nothing = ToolchainLock({}, {})
         with ThreadPoolExecutor(_THREADS) as pool:
             toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
@@ -86,8 +91,42 @@ class LockRefresher:
             )
             torch_now = self._releases("torch", old.torch, torch, pool)
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
+            crossed = {
+                cpu: replace(self, cpu=cpu).cross_pins(
+                    old.cross.get(cpu, nothing), cuda, torch, ffi, pool
+                )
+                for cpu in CROSS_CPUS
+            }
+            crossed = {cpu: pins for cpu, pins in crossed.items() if pins != nothing}
         runtimes_now = _merged(old.runtimes, runtimes)
-        return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now)
+        return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now, crossed)
+
+    def cross_pins(
+        self,
+        old: ToolchainLock,
+        cuda: Iterable[LockedToolkit],
+        torch: Iterable[str],
+        ffi: Iterable[str],
+        pool: ThreadPoolExecutor,
+    ) -> ToolchainLock:
+        """The pins for another processor: of each toolkit the same versions, where it has all."""
+        return ToolchainLock(
+            _merged(old.cuda, filter(None, pool.map(self._counterpart, cuda))),
+            self._releases("torch", old.torch, torch, pool),
+            tvm_ffi=self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool),
+        )
+
+    def _counterpart(self, toolkit: LockedToolkit) -> LockedToolkit | None:
+        """The wheels that `CROSS_PROGRAMS` names; None where the index lacks one."""
+        wheels = []
+        for pinned in toolkit.programs:
+            if pinned.project in CROSS_PROGRAMS:
+                same = (f for f in self._files(pinned.project) if str(f.version) == pinned.version)
+                counterpart = next(same, None)
+                if counterpart is None:
+                    return None
+                wheels.append(self._with_record(counterpart.link)[0])
+        return LockedToolkit(toolkit.version, tuple(wheels), ())
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _IndexFile]:
         """Release -> the newest file of it."""
@@ -99,12 +138,13 @@ class LockRefresher:
         return newest
 
     def _files(self, project: str) -> Iterator[_IndexFile]:
-        """Released wheels for x86_64 Linux, of any interpreter."""
+        """Released wheels for the processor on Linux, of any interpreter."""
         from packaging.utils import parse_wheel_filename
 
         for package in self.fetcher.index.files(project):
             _, version, _, tags = parse_wheel_filename(package.link.filename)
-            if any(map(_serves, (tag.platform for tag in tags))) and not version.is_prerelease:
+            serves = any(_serves(tag.platform, self.cpu) for tag in tags)
+            if serves and not version.is_prerelease:
                 yield _IndexFile(version, package.link)
 
     def _components(
@@ -115,10 +155,11 @@ class LockRefresher:
         with self.fetcher.peek(self._pin(meta.link), meta.link) as wheel:
             lines = wheel.read(wheel.metadata_name("METADATA")).decode().splitlines()
         texts = [line.partition(":")[2] for line in lines if line.startswith("Requires-Dist:")]
+        platform = {"sys_platform": "linux", "platform_machine": self.cpu, "extra": "all"}
         wanted = [
             need
             for need in map(Requirement, texts)
-            if need.marker and need.marker.evaluate(dict(_PLATFORM))
+            if need.marker and need.marker.evaluate(platform)
         ]
         ranges = {need.name: need.specifier for need in wanted}
         self.say(f"CUDA {meta.version}")
@@ -215,8 +256,8 @@ def _merged(
     return dict(sorted(both.items(), key=lambda item: _key(item[0])))
 
 
-def _serves(platform: str) -> bool:
-    return platform == "any" or ("linux" in platform and platform.endswith("_x86_64"))
+def _serves(platform: str, cpu: str) -> bool:
+    return platform == "any" or ("linux" in platform and platform.endswith(f"_{cpu}"))
 
 
 def _preference(file: _IndexFile) -> tuple[bool, bool, str]:

@@ -28,9 +28,9 @@ if(NOT MSVC)
   list(APPEND KBUILD_HOST_FLAGS "-ffile-prefix-map=${KBUILD_SOURCE_DIR}=/kernel"
        "-ffile-prefix-map=${KBUILD_GENERATED_DIR}=/generated"
        "-ffile-prefix-map=${CMAKE_CURRENT_BINARY_DIR}=/build")
-  if(KBUILD_PYTHON_INCLUDE_DIR)
-    list(APPEND KBUILD_PLACES "${KBUILD_PYTHON_INCLUDE_DIR}=/python")
-  endif()
+  set(places ${KBUILD_PYTHON_INCLUDE_DIR})
+  list(TRANSFORM places APPEND "=/python")
+  list(APPEND KBUILD_PLACES ${places})
   foreach(place IN LISTS KBUILD_PLACES)
     string(REGEX REPLACE "=[^=]*$" "" folder "${place}")
     cmake_path(IS_PREFIX folder "${KBUILD_SOURCE_DIR}" above)

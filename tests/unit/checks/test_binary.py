@@ -271,7 +271,7 @@ def test_who_defines_what_depends_on_the_variant(
         (f"torch213-cxx11-cu130-{CPU}-linux", "_ZN2at4_ops4reluE", False),
         (f"torch213-cxx11-rocm72-{CPU}-linux", "_ZN2at4_ops4reluE", False),
         (f"torch299-cxx11-cpu-{CPU}-linux", "_ZN2at4_ops4reluE", False),
-        ("torch213-cxx11-cpu-aarch64-linux", "_ZN2at4_ops4reluE", False),
+        ("torch213-cxx11-cpu-aarch64-linux", "_ZN2at4_ops4reluE", True),
         ("torch213-cxx11-cpu-aarch64-linux", "Sleef_expf4_u10advsimd", False),
     ],
 )

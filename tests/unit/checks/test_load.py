@@ -15,6 +15,7 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.plan.metadata import Metadata
+from tests.support.fake_emulator import OTHER_CPU, fake_emulator
 
 Make = Callable[..., Output]
 HERE = Path(sys.executable)
@@ -43,18 +44,44 @@ def test_a_kernel_that_ends_the_process(noarch: Make, warm: Path, source: str) -
     ("variant", "reason"),
     [
         (f"torch11-cxx11-cpu-{platform.machine()}-linux", "Torch version (1.1) does not match"),
-        ("torch213-metal-aarch64-darwin", "Invalid backend 'metal'"),
     ],
 )
 def test_a_variant_for_elsewhere_is_said_not_skipped(
     make: Make, warm: Path, variant: str, reason: str
 ) -> None:
-    backend = "metal" if "metal" in variant else "cpu"
-    metadata = Metadata("relu", ID, 1, "mit", backend)
+    metadata = Metadata("relu", ID, 1, "mit", "cpu")
     ((severity, what),) = said(make(variant=variant, metadata=metadata, python=warm))
     assert severity == "info"
     assert what.startswith("not loaded here: ")
     assert reason in what
+
+
+OF_OTHER_CPU = f"torch213-cxx11-cpu-{OTHER_CPU}-linux"
+
+
+@pytest.mark.parametrize("variant", [OF_OTHER_CPU, "torch213-metal-aarch64-darwin"])
+def test_a_variant_for_another_system_is_not_run(make: Make, variant: str) -> None:
+    backend = "metal" if "metal" in variant else "cpu"
+    metadata = Metadata("relu", ID, 1, "mit", backend)
+    (finding,) = LoadCheck().run(make(variant=variant, metadata=metadata, python=HERE))
+    system = "-".join(variant.split("-")[-2:])
+    assert finding.severity == "info"
+    assert finding.what.startswith(f"not run: it is for {system}, and this machine is ")
+    assert f"KBUILD_EMULATOR_{system.upper().replace('-', '_')}" in finding.hint
+
+
+def test_a_variant_for_another_system_runs_in_its_emulator(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = fake_emulator(tmp_path / "emulator", monkeypatch)
+    monkeypatch.setenv("KBUILD_SANDBOX", "off")
+    metadata = Metadata("relu", ID, 1, "mit", "cpu")
+    # The interpreter is this machine's, so a client would refuse the variant: it is another error.
+    files = {"__init__.py": "raise RuntimeError('broken there')"}
+    found = said(make(files, variant=OF_OTHER_CPU, metadata=metadata, python=HERE))
+    assert not any("not run" in what for _, what in found)
+    assert "-s" in notes.read_text().split()
+    assert "load_probe" in notes.read_text()
 
 
 def test_without_an_interpreter(noarch: Make) -> None:

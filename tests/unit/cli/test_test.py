@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.full
+from tests.support.fake_emulator import OTHER_CPU, fake_emulator
 
+pytestmark = pytest.mark.full
 
 VARIANTS = {
     "torch-cpu": "cpu",
@@ -83,6 +84,23 @@ def test_of_several_variants_the_one_that_fits_this_torch(kbuild, built):
     write_tests(built, chosen.variant_str)
     answer = kbuild("test", "demo", "--python", sys.executable)
     assert answer.code == 0, answer.err
+
+
+@pytest.mark.quick
+def test_a_variant_for_another_processor_is_tested_in_its_emulator(
+    kbuild, built, tmp_path, monkeypatch
+):
+    name = f"torch213-cxx11-cpu-{OTHER_CPU}-linux"
+    (built / "build" / "torch-cpu").rename(built / "build" / name)
+    write_tests(built, "torch-cpu")
+    answer = kbuild("test", "demo", "--variant", name)
+    assert answer.code != 0
+    assert f"{name} is for {OTHER_CPU}-linux; this machine is" in answer.err
+    assert f"name an emulator in KBUILD_EMULATOR_{OTHER_CPU.upper()}_LINUX" in answer.err
+    notes = fake_emulator(tmp_path / "emulator", monkeypatch)
+    answer = kbuild("test", "demo", "--variant", name)
+    assert answer.code == 0, answer.err
+    assert "-m pytest" in notes.read_text()
 
 
 @pytest.mark.quick

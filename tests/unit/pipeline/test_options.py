@@ -42,6 +42,28 @@ def made(project):
     return project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text", "cross"),
+    [
+        ((), "", set()),
+        (("--variant", "torch213-*"), "", set()),
+        (("--system", "aarch64-linux"), "", {"aarch64-linux"}),
+        (("--variant", "*-aarch64-linux"), "", {"aarch64-linux"}),
+        (("--variant", "torch213-cxx11-cpu-aarch64-linux"), "", {"aarch64-linux"}),
+        ((), '[build]\nsystems = ["aarch64-linux"]\n', {"aarch64-linux"}),
+    ],
+)
+def test_systems_to_build_for_are_asked_for(made, arguments, text, cross):
+    if text:
+        (made.root / "kbuild.toml").write_text(text)
+    parser = ArgumentParser()
+    add_options(parser, BuildOptions, "selection")
+    services = Services(Machine(), Ui(), made.root / "cache")
+    given = parser.parse_args(arguments)
+    selection = read_options(given, services, made, BuildOptions, "selection").selection
+    assert {str(system) for system in selection.cross} == cross
+
+
 def test_all_archs_are_the_default(made):
     assert options(made, Machine("9.0")).archs == ()
     assert options(made, Machine(), "--arch", "all").archs == ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.toolchains import Toolchains, find_toolchains
+from kbuild.pipeline.toolchains import Toolchains, find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import Requirements
 from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
@@ -20,6 +21,7 @@ from kbuild.system.ui import Ui
 from kbuild.toolchains.dependency_headers.search import HeaderResolver
 from kbuild.toolchains.torch_wheel import open_torch_wheels, open_wheel
 from tests.support.cutlass_trees import FakeGit, make_tree
+from tests.support.fake_emulator import OTHER_CPU
 from tests.support.fake_machine import (
     FakeRunner,
     FakeSource,
@@ -34,6 +36,7 @@ from tests.support.torch_wheels import torch_wheel
 
 SYSTEM = "x86_64-linux"
 CUDA = Requirements("cuda", toolkit="13.0")
+OTHER = f"{OTHER_CPU}-linux"
 
 
 class TestOrder:
@@ -62,6 +65,23 @@ class TestOrder:
         box = toolchains(FakeSource("host", "no nvcc"), FakeSource("wheels", "offline"))
         reason = box.unsupported_reason(replace(CUDA, system="s390x-linux"))
         assert reason == f"needs s390x-linux; this machine is {host_system()}"
+
+    @pytest.mark.parametrize(
+        ("language", "system", "reason"),
+        [
+            ("cute", OTHER, "images of kernel.scale (cute) have host code"),
+            ("tilelang", OTHER, "images of kernel.scale (tilelang) have host code"),
+            ("triton", OTHER, None),
+            ("ninetoothed", OTHER, None),
+            ("cute", str(host_system()), None),
+            ("cute", None, None),
+        ],
+    )
+    def test_images_with_host_code_are_for_this_machine(self, language, system, reason) -> None:
+        kernel = SimpleNamespace(name="scale", language=language)
+        plan = SimpleNamespace(requires=replace(CUDA, system=system), aot=(kernel,))
+        found = unsupported_plan_reason(toolchains(FakeSource("wheels")), plan)
+        assert found is None if reason is None else reason in found
 
 
 class TestTorchWheels:

@@ -35,7 +35,10 @@ FULL = Metadata(
     digest={"algorithm": "sha256", "files": {"a": "YQ=="}},
     provenance=Provenance(
         Builder(
-            "0.1.0", git=GitState(COMMIT, True), toolchain=UsedToolchain("host", {"c++": "12"})
+            "0.1.0",
+            git=GitState(COMMIT, True),
+            toolchain=UsedToolchain("host", {"c++": "12"}),
+            not_run=("load",),
         ),
         GitState(COMMIT, False),
     ),

@@ -22,7 +22,7 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "e5228a9745b28696",
+        "8526d4aedd8fc141",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
@@ -50,7 +50,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "0c0e8f6dbe57105e",
+        "48b0cb9dc2ed9d4d",
         "dsl/environment.py",
     ),
 }

@@ -147,6 +147,7 @@ class Cute(Language):
     exporter_class = "kbuild.dsl.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)
     needs_grid = False
+    has_host_code = True
     shaped = True
     init_backends = ("cuda",)
     capture_refusal = (

@@ -157,6 +157,7 @@ class TileLang(Language):
     worker = "tilelang"
     distributions = (DISTRIBUTION,)
     needs_grid = False
+    has_host_code = True
     own_candidates = True
     on_cpu = True
     init_backends = ("cpu", "cuda")

@@ -7,6 +7,9 @@ import pytest
 
 from kbuild.project.matrix import matrix_entries
 from kbuild.system.errors import ToolchainError
+from kbuild.toolchains.wheels.cuda import (
+    CROSS_PROGRAMS,
+)
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_PROJECT
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
@@ -36,6 +39,24 @@ def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
         assert torch.version.startswith(f"{release}.")
         assert torch.wheels[0].record
         assert {wheel.version.split("+")[0] for wheel in torch.wheels} == {torch.version}
+
+
+@pytest.mark.parametrize("cpu", ["aarch64"])
+def test_packaged_lock_has_the_same_releases_for_other_processors(cpu: str) -> None:
+    lock = packaged_lock()
+    pins = lock.cross[cpu]
+    assert pins.pinned == lock.pinned
+    for release, locked in (*pins.torch.items(), *pins.tvm_ffi.items()):
+        own = lock.torch.get(release) or lock.tvm_ffi[release]
+        assert all(wheel.filename.endswith(f"_{cpu}.whl") for wheel in locked.wheels)
+        assert locked.headers
+        assert release not in lock.torch or locked.headers != own.headers
+    for release, toolkit in pins.cuda.items():
+        versions = {wheel.project: wheel.version for wheel in lock.cuda[release].programs}
+        assert {w.project: w.version for w in toolkit.programs} == {
+            project: versions[project] for project in CROSS_PROGRAMS
+        }
+        assert all(wheel.record for wheel in toolkit.programs)
 
 
 def test_packaged_lock_has_every_tvm_ffi_of_the_matrix() -> None:

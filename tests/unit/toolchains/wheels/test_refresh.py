@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.system.errors import ToolchainError
-from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.cuda import (
+    CROSS_PROGRAMS,
+    HEADER_LIBRARIES,
+    HEADER_PROGRAMS,
+    LIBRARIES,
+    PROGRAMS,
+)
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock
 from kbuild.toolchains.wheels.package_index import PackageIndex, WheelFetcher
 from kbuild.toolchains.wheels.refresh import LockRefresher
@@ -128,3 +134,22 @@ def test_release_that_is_gone_stays(refresher: LockRefresher, tmp_path: Path) ->
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
     old = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
+
+
+def test_pins_for_another_processor(shelf: Path, refresher: LockRefresher) -> None:
+    meta(shelf, "13.0.2", "13.0.88")
+    tag = "py3-none-manylinux_2_28_aarch64"
+    arm = "cp312-cp312-manylinux_2_28_aarch64"
+    its = {**TORCH_MEMBERS, "torch/include/of_arm.h": b"#pragma once\n"}
+    torch = make_wheel(shelf, "torch", "2.14.1", its, tag=arm)
+    lock = refresher.refresh(NOTHING, {"2.14"})
+    pins = lock.cross["aarch64"]
+    assert (pins.cuda, list(pins.torch)) == ({}, ["2.14"])  # the index lacks the runtime
+    assert pins.torch["2.14"].wheels == (pinned(torch),)
+    assert pins.torch["2.14"].headers == headers_of(its) != lock.torch["2.14"].headers
+    made = [make_wheel(shelf, project, "13.0.88", {}, tag=tag) for project in CROSS_PROGRAMS]
+    with serve(shelf) as served, PackageIndex(served.settings) as index:
+        pins = LockRefresher(WheelFetcher(index)).refresh(lock, ()).cross["aarch64"]
+    assert pins.cuda["13.0"].programs == tuple(map(pinned, made))
+    assert pins.cuda["13.0"].libraries == ()
+    assert list(pins.torch) == ["2.14"]
