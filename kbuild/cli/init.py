@@ -271,7 +271,10 @@ def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _supported_backends(framework: Framework) -> tuple[str, ...]:
-    """Backends with templates of sources; those of the default framework for a Python-only one."""
+    """Backends that `all` and the default stand for: those with templates of sources.
+
+    A Python-only project has no sources; its are those of the default framework.
+    """
     from kbuild.backends import BACKENDS
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template

@@ -51,7 +51,8 @@ class RemoteExecutor(Protocol):
     """Runs units on the machines behind an address.
 
     Every method raises a `KbuildError` for an address or credentials that cannot be used. Where no
-    machine answers, the first two print a warning and leave all units to this machine.
+    machine answers, `fill_cache` and `load_outputs` print a warning, and this machine does the
+    work; `run_tests` and `probe_devices` raise a `KbuildError`.
     """
 
     def fill_cache(

@@ -61,7 +61,10 @@ FLAKE_FLAGS = (
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """The options of `kbuild build`; each field describes its command-line option."""
+    """The options of `kbuild build`; each field describes its command-line option.
+
+    `option` says what its keywords mean: `parse`, `read`, `driver`, `record`.
+    """
 
     selection: Selection = option(
         Flag(

@@ -30,7 +30,8 @@ class TemporaryFolder:
 
     folder: Path
     lock: tuple[int, ...] = ()
-    """Descriptors for `pass_fds`: the folder is kept while a process holds one."""
+    """Descriptors for `pass_fds`: if kbuild is killed, later runs leave the folder alone while a
+    process holds one."""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
+# Python refuses to read numbers of thousands of digits; C++ code gets these as 64-bit integers.
 _PATTERN = re.compile(r"\d{1,18}(\.\d{1,18})*")
 
 
@@ -21,7 +22,7 @@ class Version:
         """Read `"13.0"`.
 
         Raises:
-            ValueError: anything but dot-separated unsigned integers.
+            ValueError: anything but dot-separated unsigned integers of at most 18 digits.
         """
         if not _PATTERN.fullmatch(text):
             raise ValueError(f"`{text}` is not a version: write dot-separated numbers, e.g. `12.8`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -24,3 +25,13 @@ def gpu() -> str:
     if not name:
         pytest.skip("Torch sees no CUDA GPU here")
     return name
+
+
+@pytest.fixture(params=range(2))
+def device(request: pytest.FixtureRequest) -> Any:
+    """Each of two devices; a machine may have one."""
+    import torch
+
+    if request.param >= torch.cuda.device_count():
+        pytest.skip(f"no device {request.param}")
+    return torch.device("cuda", request.param)

@@ -7,13 +7,12 @@ no GPU to be built: `kbuild build --variant torch-stable-abi211-cu130-x86_64-lin
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.gpu.built import package
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -22,13 +21,7 @@ HALF, SINGLE = torch.float16, torch.float32
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    given = os.environ.get("KBUILD_TEST_ARGUMENTS")
-    if not given:
-        pytest.skip("no KBUILD_TEST_ARGUMENTS")
-    folder = tmp_path_factory.mktemp("asked")
-    (folder / "asked").symlink_to(Path(given).resolve())
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("asked").asked
+    return package("KBUILD_TEST_ARGUMENTS", "asked", tmp_path_factory.mktemp("asked")).asked
 
 
 @pytest.mark.parametrize("size", [1, 300, 5000])

@@ -6,14 +6,12 @@ no GPU to be built: `kbuild build --variant torch-stable-abi211-cu130-x86_64-lin
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.gpu.built import package
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -22,25 +20,12 @@ SIZE = (1 << 20) + 5
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    given = os.environ.get("KBUILD_TEST_CUTE")
-    if not given:
-        pytest.skip("no KBUILD_TEST_CUTE")
-    folder = tmp_path_factory.mktemp("cute")
-    (folder / "cute_streams").symlink_to(Path(given).resolve())
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("cute_streams")
+    return package("KBUILD_TEST_CUTE", "cute_streams", tmp_path_factory.mktemp("cute_streams"))
 
 
 @pytest.fixture(params=["no_stream", "forgotten"])
 def op(kernel: Any, request: pytest.FixtureRequest) -> Any:
     return getattr(kernel, request.param)
-
-
-@pytest.fixture(params=range(2))
-def device(request: pytest.FixtureRequest) -> Any:
-    if request.param >= torch.cuda.device_count():
-        pytest.skip(f"no device {request.param}")
-    return torch.device("cuda", request.param)
 
 
 def late(op: Any, device: Any, value: float) -> Any:

@@ -72,13 +72,6 @@ def _extension(folder: Path) -> Path:
     return folder / f"{NAME}.so"
 
 
-@pytest.fixture(params=range(2))
-def device(request: pytest.FixtureRequest) -> Any:
-    if request.param >= torch.cuda.device_count():
-        pytest.skip(f"no device {request.param}")
-    return torch.device("cuda", request.param)
-
-
 @pytest.mark.parametrize("size", [0, 1, 3, 1000, 1024, 1025, 4096, 2**20, 2**20 + 3])
 @pytest.mark.parametrize("offset", [0, 1, 4])
 def test_add(ops: Any, device: Any, size: int, offset: int) -> None:

@@ -6,14 +6,12 @@ GPU to be built: `kbuild build --variant torch-stable-abi211-cu130-x86_64-linux`
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.gpu.built import package
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -22,20 +20,7 @@ SHAPE = (200, 10_007)
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    given = os.environ.get("KBUILD_TEST_VALUES")
-    if not given:
-        pytest.skip("no KBUILD_TEST_VALUES")
-    folder = tmp_path_factory.mktemp("values")
-    (folder / "values").symlink_to(Path(given).resolve())
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("values")
-
-
-@pytest.fixture(params=range(2))
-def device(request: pytest.FixtureRequest) -> Any:
-    if request.param >= torch.cuda.device_count():
-        pytest.skip(f"no device {request.param}")
-    return torch.device("cuda", request.param)
+    return package("KBUILD_TEST_VALUES", "values", tmp_path_factory.mktemp("values"))
 
 
 def poison(device: Any) -> None:

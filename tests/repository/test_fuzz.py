@@ -28,10 +28,6 @@ def test_every_target_takes_its_first_input(target: Target, tmp_path: Path) -> N
     target.run(target.seeds()[0], tmp_path)
 
 
-def test_names_are_unique() -> None:
-    assert len({target.name for target in TARGETS}) == len(TARGETS)
-
-
 @pytest.mark.parametrize("mutations", [JSON, TEXT, BYTES, (mutate_toml,), (mutate_elf,)])
 def test_an_input_follows_from_seed_and_number(mutations) -> None:
     seeds = [b'a = "b"\n']
@@ -116,12 +112,3 @@ def test_every_execution_has_an_empty_folder(tmp_path) -> None:
         bench.run(Target("x", run, lambda: [b"a"], BYTES), number)
     assert not bench.tally.faults
     assert seen[0] == seen[1] != seen[2]
-
-
-def test_executions_are_shared_out() -> None:
-    targets = [Target("many", lambda *_: None, list, share=9), Target("few", lambda *_: None, list)]
-    counts = {"many": 0, "few": 0}
-    for name, first, count in fuzz._batches(targets, 10_000):
-        assert first == counts[name]
-        counts[name] += count
-    assert counts == {"many": 9000, "few": 1000}

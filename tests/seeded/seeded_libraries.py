@@ -43,38 +43,18 @@ def taking(name: str) -> Recipe:
 
 VERSIONS = (
     Case("newer glibc", "a symbol of glibc 2.38", "manylinux", "GLIBC_2.38", NEWER),
-    Case(
-        "newer glibc, stripped",
-        "the same, `strip --strip-all`",
-        "manylinux",
-        "`__isoc23_strtol` needs GLIBC_2.38",
-        on(NEWER, strip=True),
-    ),
-    Case(
-        "newer glibc, lld",
-        "the same, linked by lld",
-        "manylinux",
-        "`__isoc23_strtol` needs GLIBC_2.38",
-        on(NEWER, linker="lld"),
-    ),
-    Case(
-        "newer libstdc++",
-        "a symbol of GCC 13's libstdc++",
-        "manylinux",
-        "GLIBCXX_3.4.32",
-        needing(NEW_LIBSTDCXX, source=calling(*NEW_LIBSTDCXX.symbols)),
-    ),
-)
+    Case("newer glibc, stripped", "the same, `strip --strip-all`", "manylinux",
+        "`__isoc23_strtol` needs GLIBC_2.38", on(NEWER, strip=True)),
+    Case("newer glibc, lld", "the same, linked by lld", "manylinux",
+        "`__isoc23_strtol` needs GLIBC_2.38", on(NEWER, linker="lld")),
+    Case("newer libstdc++", "a symbol of GCC 13's libstdc++", "manylinux", "GLIBCXX_3.4.32",
+        needing(NEW_LIBSTDCXX, source=calling(*NEW_LIBSTDCXX.symbols))),
+)  # fmt: skip
 
 INSIDE = (
-    Case(
-        "static libstdc++",
-        "`-static-libstdc++`",
-        "static",
-        "has libstdc++ inside",
+    Case("static libstdc++", "`-static-libstdc++`", "static", "has libstdc++ inside",
         on(PLAIN, source=THROWS, flags=("-static-libstdc++",)),
-        also=("clash", "manylinux", "unique"),
-    ),
+        also=("clash", "manylinux", "unique")),
     Case(
         "static libstdc++, hidden",
         "the same, its symbols hidden, stripped",
@@ -83,58 +63,23 @@ INSIDE = (
         on(PLAIN, source=THROWS, flags=("-static-libstdc++", "-Wl,--exclude-libs,ALL"), strip=True),
         also=("manylinux",),
     ),
-    Case(
-        "second cudart",
-        "traces of `libcudart_static.a`",
-        "static",
-        "has libcudart_static inside",
-        on(PLAIN, source=CUDART),
-    ),
-)
+    Case("second cudart", "traces of `libcudart_static.a`", "static", "has libcudart_static inside",
+        on(PLAIN, source=CUDART)),
+)  # fmt: skip
 
 LINKING = (
-    Case(
-        "rpath",
-        "`-rpath` with old tags",
-        "rpath",
-        "RPATH is `/opt/build/lib`",
-        on(PLAIN, flags=("-Wl,--disable-new-dtags,-rpath,/opt/build/lib",)),
-    ),
-    Case(
-        "runpath",
-        "`-rpath $ORIGIN` with new tags",
-        "rpath",
-        "RUNPATH is `$ORIGIN`",
-        on(PLAIN, flags=("-Wl,--enable-new-dtags,-rpath,$ORIGIN",)),
-    ),
-    Case(
-        "text relocations",
-        "an address in code",
-        "rpath",
-        "text relocations",
-        on(PLAIN, source=WRITTEN_CODE, flags=("-Wl,-z,notext",)),
-    ),
-    Case(
-        "executable stack",
-        "`-z execstack`",
-        "rpath",
-        "executable stack",
-        on(PLAIN, flags=("-Wl,-z,execstack",)),
-    ),
-    Case(
-        "Torch not needed",
-        "a shim function, libtorch not linked",
-        "needed",
-        "does not need `libtorch*.so`",
-        on(STABLE, source=calling("aoti_torch_get_sizes")),
-    ),
-    Case(
-        "needs libpython",
-        "`-lpython3.11`",
-        "needed",
-        "needs `libpython3.11.so.1.0`",
-        needing(Stub("libpython3.11.so.1.0", unused=True)),
-    ),
+    Case("rpath", "`-rpath` with old tags", "rpath", "RPATH is `/opt/build/lib`",
+        on(PLAIN, flags=("-Wl,--disable-new-dtags,-rpath,/opt/build/lib",))),
+    Case("runpath", "`-rpath $ORIGIN` with new tags", "rpath", "RUNPATH is `$ORIGIN`",
+        on(PLAIN, flags=("-Wl,--enable-new-dtags,-rpath,$ORIGIN",))),
+    Case("text relocations", "an address in code", "rpath", "text relocations",
+        on(PLAIN, source=WRITTEN_CODE, flags=("-Wl,-z,notext",))),
+    Case("executable stack", "`-z execstack`", "rpath", "executable stack",
+        on(PLAIN, flags=("-Wl,-z,execstack",))),
+    Case("Torch not needed", "a shim function, libtorch not linked", "needed",
+        "does not need `libtorch*.so`", on(STABLE, source=calling("aoti_torch_get_sizes"))),
+    Case("needs libpython", "`-lpython3.11`", "needed", "needs `libpython3.11.so.1.0`",
+        needing(Stub("libpython3.11.so.1.0", unused=True))),
     Case(
         "needs a wheel's libgomp",
         "the libgomp of one Torch wheel",
@@ -151,52 +96,24 @@ LINKING = (
         needing(Stub("libseeded.so.1", ("seeded_helper",)), source=calling("seeded_helper")),
         also=("undefined",),
     ),
-    Case(
-        "defined by nobody",
-        "a source that was forgotten",
-        "undefined",
-        "`relu_forward`",
-        on(PLAIN, source=calling("relu_forward")),
-    ),
-    Case(
-        "absent from Torch",
-        "a function that Torch's headers declare and its libraries lack",
-        "undefined",
-        "takes `at::absent()` from Torch",
-        on(PLAIN, source=calling("_ZN2at6absentEv")),
-        also=("needed",),
-    ),
-    Case(
-        "unique symbol",
-        "a template's static member, exported",
-        "unique",
-        "STB_GNU_UNIQUE",
-        on(PLAIN, source=UNIQUE, flags=("-fgnu-unique",)),
-    ),
-    Case(
-        "exported helper",
-        "a C function without `static`",
-        "clash",
-        "exports `forward`",
-        on(PLAIN, source=f'extern "C" {SHOWN} int forward() {{ return 1; }}\n'),
-    ),
-)
+    Case("defined by nobody", "a source that was forgotten", "undefined", "`relu_forward`",
+        on(PLAIN, source=calling("relu_forward"))),
+    Case("absent from Torch", "a function that Torch's headers declare and its libraries lack",
+        "undefined", "takes `at::absent()` from Torch",
+        on(PLAIN, source=calling("_ZN2at6absentEv")), also=("needed",)),
+    Case("unique symbol", "a template's static member, exported", "unique", "STB_GNU_UNIQUE",
+        on(PLAIN, source=UNIQUE, flags=("-fgnu-unique",))),
+    Case("exported helper", "a C function without `static`", "clash", "exports `forward`",
+        on(PLAIN, source=f'extern "C" {SHOWN} int forward() {{ return 1; }}\n')),
+)  # fmt: skip
 
 PYTHON = (
-    Case(
-        "not in abi3",
-        "a private function of CPython",
-        "python-abi",
+    Case("not in abi3", "a private function of CPython", "python-abi",
         "`_PyLong_AsByteArray` is not in CPython's stable ABI",
-        on(PLAIN, source=calling("_PyLong_AsByteArray")),
-    ),
-    Case(
-        "abi3 of 3.10",
-        "a function that came with 3.10",
-        "python-abi",
+        on(PLAIN, source=calling("_PyLong_AsByteArray"))),
+    Case("abi3 of 3.10", "a function that came with 3.10", "python-abi",
         "`PyModule_AddObjectRef` came to the stable ABI in 3.10",
-        on(PLAIN, source=calling("PyModule_AddObjectRef")),
-    ),
+        on(PLAIN, source=calling("PyModule_AddObjectRef"))),
     Case(
         "wrong PyInit",
         "an entry point of another name",
@@ -204,14 +121,9 @@ PYTHON = (
         "it exports `PyInit__relu`",
         on(PLAIN, binding='#include "registration.h"\nREGISTER_EXTENSION(_relu)\n'),
     ),
-    Case(
-        "no abi3 in the name",
-        "named for one CPython",
-        "python-abi",
-        "is not named `*.abi3.so`",
-        on(PLAIN, file=f"{ID}.cpython-311-{CPU}-linux-gnu.so"),
-    ),
-)
+    Case("no abi3 in the name", "named for one CPython", "python-abi", "is not named `*.abi3.so`",
+        on(PLAIN, file=f"{ID}.cpython-311-{CPU}-linux-gnu.so")),
+)  # fmt: skip
 
 TORCH = (
     Case(

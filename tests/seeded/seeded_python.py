@@ -23,18 +23,10 @@ def module(name: str, wrong: str, check: str, word: str, text: str) -> Case:
 
 
 OP_NAMES = (
-    op(
-        "decorator",
-        'a literal: `@custom_op("relu::relu")`',
-        "'relu::relu'",
-        f'@torch.library.custom_op("relu::relu", mutates_args=())\n{RELU}',
-    ),
-    op(
-        "keyword",
-        'the same as `name="relu::relu"`',
-        "'relu::relu'",
-        f'@torch.library.custom_op(name="relu::relu", mutates_args=())\n{RELU}',
-    ),
+    op("decorator", 'a literal: `@custom_op("relu::relu")`', "'relu::relu'",
+        f'@torch.library.custom_op("relu::relu", mutates_args=())\n{RELU}'),
+    op("keyword", 'the same as `name="relu::relu"`', "'relu::relu'",
+        f'@torch.library.custom_op(name="relu::relu", mutates_args=())\n{RELU}'),
     op(
         "nested",
         "in a function that is called later",
@@ -57,36 +49,19 @@ OP_NAMES = (
         'library = torch.library.Library("relu", "DEF")\n'
         'library.define("relu(Tensor x) -> Tensor")\n',
     ),
-    op(
-        "define",
-        '`torch.library.define("relu::relu", ...)`',
+    op("define", '`torch.library.define("relu::relu", ...)`',
         "`torch.library.define` takes the op's name from 'relu::relu'",
-        'torch.library.define("relu::relu", "(Tensor x) -> Tensor")\n',
-    ),
-    op(
-        "impl",
-        '`@torch.library.impl("relu::relu", "cpu")`',
+        'torch.library.define("relu::relu", "(Tensor x) -> Tensor")\n'),
+    op("impl", '`@torch.library.impl("relu::relu", "cpu")`',
         "`torch.library.impl` takes the op's name from 'relu::relu'",
-        f'@torch.library.impl("relu::relu", "cpu")\n{RELU}',
-    ),
-    op(
-        "register_autograd",
-        '`register_autograd("relu::relu", ...)`',
+        f'@torch.library.impl("relu::relu", "cpu")\n{RELU}'),
+    op("register_autograd", '`register_autograd("relu::relu", ...)`',
         "`torch.library.register_autograd` takes",
-        'torch.library.register_autograd("relu::relu", lambda ctx, grad: grad)\n',
-    ),
-    op(
-        "register_fake",
-        '`@register_fake("relu::relu")`',
-        "`torch.library.register_fake` takes",
-        f'@torch.library.register_fake("relu::relu")\n{RELU}',
-    ),
-    op(
-        "triton_op",
-        "`triton_op` with a formatted name",
-        "triton_op",
-        f'NAME = "relu"\n@torch.library.triton_op(f"{{NAME}}::relu", mutates_args=())\n{RELU}',
-    ),
+        'torch.library.register_autograd("relu::relu", lambda ctx, grad: grad)\n'),
+    op("register_fake", '`@register_fake("relu::relu")`', "`torch.library.register_fake` takes",
+        f'@torch.library.register_fake("relu::relu")\n{RELU}'),
+    op("triton_op", "`triton_op` with a formatted name", "triton_op",
+        f'NAME = "relu"\n@torch.library.triton_op(f"{{NAME}}::relu", mutates_args=())\n{RELU}'),
     op(
         "rewrapped prefix",
         "the name is cut out of `add_op_namespace_prefix`",
@@ -94,7 +69,7 @@ OP_NAMES = (
         f'{OPS}name = add_op_namespace_prefix("relu").replace("_relu_cpu_0a1b2c3", "relu")\n'
         f"@torch.library.custom_op(name, mutates_args=())\n{RELU}",
     ),
-)
+)  # fmt: skip
 TEMPORARY = """\
 #include <torch/csrc/stable/library.h>
 void f(torch::stable::Tensor x) {
@@ -130,33 +105,14 @@ SOURCES = (
     ),
 )
 MODULES = (
-    module(
-        "absolute import",
-        "`from relu import _ops`",
-        "imports",
-        "imports its own package by name",
-        "from relu import _ops\n",
-    ),
-    module(
-        "import of nothing",
-        "`from .gone import relu`",
-        "imports",
-        "`.gone` is not in this variant",
-        "from .gone import relu\n",
-    ),
-    module(
-        "import of a stranger",
-        "`import scipy`",
-        "depends",
-        "imports `scipy`",
-        "import scipy.special\n",
-    ),
-    module(
-        "newer syntax",
-        "an `except*`",
-        "imports",
+    module("absolute import", "`from relu import _ops`", "imports",
+        "imports its own package by name", "from relu import _ops\n"),
+    module("import of nothing", "`from .gone import relu`", "imports",
+        "`.gone` is not in this variant", "from .gone import relu\n"),
+    module("import of a stranger", "`import scipy`", "depends", "imports `scipy`",
+        "import scipy.special\n"),
+    module("newer syntax", "an `except*`", "imports",
         "needs a newer Python than 3.10" if sys.version_info >= (3, 11) else "does not parse",
-        "try:\n    x = 1\nexcept* ValueError:\n    x = 2\n",
-    ),
-)
+        "try:\n    x = 1\nexcept* ValueError:\n    x = 2\n"),
+)  # fmt: skip
 PYTHON_FILES = (*OP_NAMES, *SOURCES, *MODULES)

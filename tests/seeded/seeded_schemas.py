@@ -22,33 +22,19 @@ GOOD_SCHEMAS = {
 SCHEMAS = tuple(
     Case(f"schema: {name}", wrong, "schema", word, boxed(f"scale({schema}", function))
     for name, wrong, word, schema, function in (
-        (
-            *("type", "`int` in the schema, `double` in C++", "takes `double`"),
-            *("Tensor x, int factor) -> ()", "void scale(Tensor x, double factor) {}"),
-        ),
-        (
-            *("number", "an argument that C++ does not take", "2 arguments"),
-            *("Tensor x, float factor) -> ()", "void scale(Tensor x) {}"),
-        ),
-        (
-            *("order", "two numbers in another order", "another order"),
-            *("int rows, int cols) -> ()", "void scale(int64_t cols, int64_t rows) {}"),
-        ),
-        (
-            *("result", "one result, and none in C++", "1 result"),
-            *("Tensor x) -> Tensor", "void scale(Tensor x) {}"),
-        ),
-        (
-            *("optional", "`float?` in the schema, `double` in C++", "`float?`"),
-            *("Tensor x, float? factor) -> ()", "void scale(Tensor x, double factor) {}"),
-        ),
-        (
-            *("list", "`int[]` in the schema, `std::vector<double>` in C++", "`int[]`"),
-            *("Tensor x, int[] by) -> ()", "void scale(Tensor x, std::vector<double> by) {}"),
-        ),
-        (
-            *("mutability", "`Tensor` in the schema, `Tensor &` in C++", "non-const"),
-            *("Tensor out, Tensor x) -> ()", "void scale(Tensor &out, Tensor x) {}"),
-        ),
+        (*("type", "`int` in the schema, `double` in C++", "takes `double`"),
+         *("Tensor x, int factor) -> ()", "void scale(Tensor x, double factor) {}")),
+        (*("number", "an argument that C++ does not take", "2 arguments"),
+         *("Tensor x, float factor) -> ()", "void scale(Tensor x) {}")),
+        (*("order", "two numbers in another order", "another order"),
+         *("int rows, int cols) -> ()", "void scale(int64_t cols, int64_t rows) {}")),
+        (*("result", "one result, and none in C++", "1 result"),
+         *("Tensor x) -> Tensor", "void scale(Tensor x) {}")),
+        (*("optional", "`float?` in the schema, `double` in C++", "`float?`"),
+         *("Tensor x, float? factor) -> ()", "void scale(Tensor x, double factor) {}")),
+        (*("list", "`int[]` in the schema, `std::vector<double>` in C++", "`int[]`"),
+         *("Tensor x, int[] by) -> ()", "void scale(Tensor x, std::vector<double> by) {}")),
+        (*("mutability", "`Tensor` in the schema, `Tensor &` in C++", "non-const"),
+         *("Tensor out, Tensor x) -> ()", "void scale(Tensor &out, Tensor x) {}")),
     )
-)
+)  # fmt: skip

@@ -76,7 +76,7 @@ class CaptureReading(PluginReading):
                 if any(list(projections(each)) for each in self.descriptions.get(name, ())):
                     message = "only packages for Torch have gradients of captured functions"
                     raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
-            return PackageFiles()
+            return PackageFiles()  # the module of functions needs Torch: callers use the ops
         files = launch_files([self.launches[name] for name in launched], folder)
         # The package may import functions that are declared, and not captured yet.
         if not any(self.declarations.get(name) for name in kernels):
@@ -85,8 +85,9 @@ class CaptureReading(PluginReading):
         texts = {**files.texts, FUNCTIONS_MODULE: captured_source(descriptions)}
         if not (source := ops_source(descriptions)):
             return PackageFiles(texts, files.sources)
-        op_modules = (OPS_MODULE.removesuffix(".py"),)
-        return PackageFiles({**texts, OPS_MODULE: source}, files.sources, op_modules)
+        texts[OPS_MODULE] = source
+        op_modules = (OPS_MODULE.removesuffix(".py"),)  # it registers gradients
+        return PackageFiles(texts, files.sources, op_modules=op_modules)
 
 
 class CaptureReader:

@@ -6,41 +6,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
-import subprocess
+import importlib
 import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from built import first_call, packaged, report
 
 HERE = Path(__file__).parent
 LAUNCHES = 500
 """Fewer than the driver's queue holds: the host does not wait for the device."""
 REPEATS = 25
-FIRST = """
-import sys, time, torch
-sys.path.insert(0, {here!r})
-from compare import packaged
-ops = packaged({variant!r}) if {variant!r} else __import__("captured_ops")
-x, w = torch.randn(6, 1024, device="cuda"), torch.randn(1024, device="cuda")
-torch.cuda.synchronize()
-began = time.perf_counter()
-ops.rms_norm(x, w)
-torch.cuda.synchronize()
-print(1000 * (time.perf_counter() - began), "triton" in sys.modules)
-"""
-
-
-def packaged(variant):
-    """The built package, under a name of its own."""
-    folder = Path(variant)
-    spec = importlib.util.spec_from_file_location(
-        "captured_variant", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["captured_variant"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def differing(ours, theirs):
@@ -114,37 +91,25 @@ def modules(package):
     return {name: importlib.import_module(f"{package}.{name}") for name in names}
 
 
-def first_call(variant):
-    """Milliseconds of the first call in a new process, and whether it imported Triton."""
-    code = FIRST.format(here=str(HERE), variant=str(variant))
-    done = subprocess.run(
-        (sys.executable, "-c", code), capture_output=True, text=True, check=True, cwd=HERE
-    )
-    number, has_triton = done.stdout.split()
-    return float(number), has_triton == "True"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     (variant,) = sorted((args.folder / "build").glob("torch-stable-abi*-cu13*-x86_64-linux"))
-    firsts = {"captured": min(first_call(variant) for _ in range(3))}
-    firsts["triton"] = first_call("")
+    ours = f"packaged({str(variant)!r})"
+    firsts = {"captured": min(first_call(ours, "float32", HERE) for _ in range(3))}
+    firsts["triton"] = first_call('__import__("captured_ops")', "float32", HERE)
     sys.path.insert(0, str(HERE))
     import captured_ops
-    import torch
     import triton
 
     ours = packaged(variant)
     names, count = differing(ours, captured_ops)
     theirs = launches(modules("captured_ops"))
-    mine = launches(modules("captured_variant.captured_ops"))
+    mine = launches(modules("built_variant.captured_ops"))
     times = {name: microseconds((mine[name], theirs[name])) for name in mine}
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+    values = {
         "triton": triton.__version__,
         "comparisons": count,
         "differ": names,
@@ -155,10 +120,7 @@ def main():
         "first_call_ms": {name: round(value[0], 1) for name, value in firsts.items()},
         "imported_triton": firsts["captured"][1],
     }
-    text = json.dumps(report, indent=2)
-    if args.save:
-        args.save.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    report(values, args.save)
 
 
 if __name__ == "__main__":

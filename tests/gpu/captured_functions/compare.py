@@ -6,40 +6,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
+import importlib
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
 
-FIRST = """
-import sys, time
-sys.path.insert(0, {here!r})
-from compare import packaged
-import torch
-ops = packaged({variant!r})
-x, w = torch.randn(6, 1024, device="cuda").half(), torch.randn(1024, device="cuda").half()
-torch.cuda.synchronize()
-began = time.perf_counter()
-ops.rms_norm(x, w)
-torch.cuda.synchronize()
-print(1000 * (time.perf_counter() - began), "triton" in sys.modules)
-"""
-
-
-def packaged(variant):
-    """The built package, under a name of its own."""
-    folder = Path(variant)
-    spec = importlib.util.spec_from_file_location(
-        "captured_variant", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["captured_variant"] = module
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from built import first_call, packaged, report
 
 
 def strided(shape, dtype, kind):
@@ -219,25 +194,19 @@ def main():
         for name in ("rms_norm", "pointwise", "composed")
     }
     ours = packaged(variant)
-    text = FIRST.format(here=str(Path(__file__).parent), variant=str(variant))
-    done = subprocess.run((sys.executable, "-c", text), capture_output=True, text=True, check=True)
-    first, has_triton = done.stdout.split()
+    first, has_triton = first_call(f"packaged({str(variant)!r})", "float16", Path(__file__).parent)
     count, same, differ = compared(ours, theirs)
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+    values = {
         "comparisons": count,
         "same_bits": same,
         "differ": differ,
         "refused": refused(ours),
         "compiles": compiled(ours, theirs),
         "opcheck": checked(ours),
-        "first_call_ms": round(float(first), 2),
-        "imported_triton": has_triton == "True",
+        "first_call_ms": round(first, 2),
+        "imported_triton": has_triton,
     }
-    print(json.dumps(report, indent=1))
-    if args.save:
-        args.save.write_text(json.dumps(report, indent=1) + "\n")
+    report(values, args.save)
 
 
 if __name__ == "__main__":

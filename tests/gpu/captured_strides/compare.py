@@ -1,28 +1,19 @@
-"""Captured NineToothed functions on tensors in many layouts: `python compare.py FOLDER`.
-
-`FOLDER` is the project as `kbuild build` left it. Results have to be twice the argument, bit for
-bit, with the strides of `torch.empty_like`. NineToothed is not needed.
+"""Captured NineToothed functions on tensors in many layouts.
+`python compare.py FOLDER [--save FILE]`: `FOLDER` is the project as `kbuild build` left it.
+Results have to be twice the argument, bit for bit, with the strides of `torch.empty_like`.
+NineToothed is not needed.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import argparse
 import sys
 from pathlib import Path
 
 import torch
 
-
-def packaged(variant):
-    """The built package, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(
-        "captured_variant", variant / "__init__.py", submodule_search_locations=[str(variant)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["captured_variant"] = module
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from built import packaged, report
 
 
 def cases(ours):
@@ -45,7 +36,11 @@ def cases(ours):
 
 
 def main():
-    variant = next((Path(sys.argv[1]) / "build").glob("*cu130*"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    variant = next((args.folder / "build").glob("*cu130*"))
     count, differ = 0, []
     for function, x in cases(packaged(variant)):
         count += 1
@@ -61,10 +56,8 @@ def main():
             differ.append(f"{text}: values")
         elif any(own != wanted for own, wanted, size in pairs if size > 1):
             differ.append(f"{text}: strides {got.stride()}, not {like.stride()}")
-    report = {"device": torch.cuda.get_device_name(), "calls": count, "differ": differ}
-    print(json.dumps(report, indent=1))
-    return 1 if differ else 0
+    report({"comparisons": count, "differ": differ}, args.save)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import importlib.util
-import json
 import random
 import sys
 from collections import Counter
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from built import packaged, report
 
 HERE = Path(__file__).parent
 SIZES = (0, 1, 2, 3, 7, 16, 31, 64, 127, 128, 257, 1000, 1024)
@@ -35,17 +36,6 @@ NUMBERS = {
     "scaled": (2.0, 0.0, -1.5), "in_place": (2.0, -0.5), "norm": (1e-6, 1e-2),
     "shifted": (1, 0, -1, -7, 8, 16, 100),
 }  # fmt: skip
-
-
-def packaged(variant):
-    """The built package, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(
-        "captured_variant", variant / "__init__.py", submodule_search_locations=[str(variant)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["captured_variant"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def tensor(shape, dtype, layout, seed, device):
@@ -211,17 +201,13 @@ def main():
         )
         for name in names
     }
-    report = {
-        "device": torch.cuda.get_device_name() if args.device == "cuda" else args.device,
-        "torch": torch.__version__,
+    values = {
         "calls": args.calls * len(names),
         "differences": sum(len(f["differ"]) for f in functions.values()),
         "functions": functions,
     }
-    print(json.dumps(report, indent=1))
-    if args.save:
-        args.save.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if report["differences"] else 0
+    report(values, args.save)
+    return 1 if values["differences"] else 0
 
 
 if __name__ == "__main__":

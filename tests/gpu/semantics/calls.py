@@ -65,5 +65,12 @@ def source(language: str) -> Any:
     return module
 
 
+def random_bytes(*shape: int) -> Any:
+    """A tensor of int8 on the GPU."""
+    import torch
+
+    return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
+
+
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)

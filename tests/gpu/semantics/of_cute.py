@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from tests.gpu.semantics.calls import Call, case, huge
+from tests.gpu.semantics.calls import Call, case, huge, random_bytes
 from tests.gpu.semantics.drawing import Draw
-from tests.gpu.semantics.of_tilelang import rows_scattered, swapped
+from tests.gpu.semantics.of_tilelang import rows_scattered, swapped, toggled
 
 
 @case("cute")
@@ -84,15 +84,11 @@ def scatter_rows(draw: Draw) -> Call:
     return Call((x, index, draw.tensor(rows, n, dtype=dtype, written=True)), rows_scattered)
 
 
-def _toggled(x: Any, value: int) -> None:
-    x ^= torch.tensor(value & 255, device=x.device, dtype=torch.uint8).view(torch.int8)
-
-
 @case("cute")
 def toggle_bytes(draw: Draw) -> Call:
     layout = draw.choose(("plain", "offset"))
     x = draw.tensor(draw.length(), dtype=torch.int8, layout=layout)
-    return Call((x, draw.random.randint(-128, 300)), _toggled)
+    return Call((x, draw.random.randint(-128, 300)), toggled)
 
 
 @case("cute")
@@ -111,28 +107,14 @@ def row_sums(draw: Draw) -> Call:
     return Call((x,), lambda x: x.sum(1, dtype=torch.int64))
 
 
-def _bytes(*shape: int) -> torch.Tensor:
-    return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
-
-
-@huge("cute.toggle_bytes: 2**31 + 5")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5), 85), _toggled)
-
-
-@huge("cute.toggle_bytes: 2**32 + 1, misaligned")
-def _() -> Call:
-    return Call((_bytes(2**32 + 2)[1:], 85), _toggled)
-
-
-@huge("cute.toggle_few_bytes: 2**31 + 5, where `n` has 32 bits")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5), 85), _toggled)
-
-
-@huge("cute.toggle_few_bytes: 2**31 - 4096")
-def _() -> Call:
-    return Call((_bytes(2**31 - 4096), 85), _toggled)
+huge("cute.toggle_bytes: 2**31 + 5")(lambda: Call((random_bytes(2**31 + 5), 85), toggled))
+huge("cute.toggle_bytes: 2**32 + 1, misaligned")(
+    lambda: Call((random_bytes(2**32 + 2)[1:], 85), toggled)
+)
+huge("cute.toggle_few_bytes: 2**31 + 5, where `n` has 32 bits")(
+    lambda: Call((random_bytes(2**31 + 5), 85), toggled)
+)
+huge("cute.toggle_few_bytes: 2**31 - 4096")(lambda: Call((random_bytes(2**31 - 4096), 85), toggled))
 
 
 @huge("cute.add_strided: elements further apart than 32 bits say")

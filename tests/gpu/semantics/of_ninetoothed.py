@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tests.gpu.semantics.calls import Call, case, huge, source
+from tests.gpu.semantics.calls import Call, case, huge, random_bytes, source
 from tests.gpu.semantics.drawing import Draw
 
 INSTALLED = importlib.util.find_spec("ninetoothed") is not None
@@ -145,23 +145,15 @@ def row_max(draw: Draw) -> Call:
     return Call((x,), _either(own, torchs))
 
 
-def _bytes(*shape: int) -> torch.Tensor:
-    return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
-
-
-@huge("ninetoothed.add: 2**31 + 5 bytes")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5), _bytes(2**31 + 5)), lambda x, y: x + y)
-
-
-@huge("ninetoothed.add: 2**32 + 1 bytes, misaligned")
-def _() -> Call:
-    return Call((_bytes(2**32 + 2)[1:], _bytes(2**32 + 1)), lambda x, y: x + y)
-
-
-@huge("ninetoothed.add: 2**31 + 3 bytes, all one element")
-def _() -> Call:
-    return Call((_bytes(1).expand(2**31 + 3), _bytes(2**31 + 3)), lambda x, y: x + y)
+huge("ninetoothed.add: 2**31 + 5 bytes")(
+    lambda: Call((random_bytes(2**31 + 5), random_bytes(2**31 + 5)), lambda x, y: x + y)
+)
+huge("ninetoothed.add: 2**32 + 1 bytes, misaligned")(
+    lambda: Call((random_bytes(2**32 + 2)[1:], random_bytes(2**32 + 1)), lambda x, y: x + y)
+)
+huge("ninetoothed.add: 2**31 + 3 bytes, all one element")(
+    lambda: Call((random_bytes(1).expand(2**31 + 3), random_bytes(2**31 + 3)), lambda x, y: x + y)
+)
 
 
 @huge("ninetoothed.square: elements further apart than 32 bits say")

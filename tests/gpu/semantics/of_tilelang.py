@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.gpu.semantics.calls import Call, case, huge
+from tests.gpu.semantics.calls import Call, case, huge, random_bytes
 from tests.gpu.semantics.drawing import Draw
 
 ALIGNED = ("plain", "plain", "plain", "offset")
@@ -79,14 +79,14 @@ def add_strided(draw: Draw) -> Call:
     return Call((x, x if draw.chance(0.2) else y), lambda x, y: x + y, any_nan=True)
 
 
-def _toggled(x: Any, value: int) -> None:
+def toggled(x: Any, value: int) -> None:
     x ^= torch.tensor(value & 255, device=x.device, dtype=torch.uint8).view(torch.int8)
 
 
 @case("tilelang")
 def toggle_bytes(draw: Draw) -> Call:
     x = draw.tensor(*draw.shape(), dtype=torch.int8, layout=draw.choose(ALIGNED))
-    return Call((x, draw.random.randint(-128, 300)), _toggled)
+    return Call((x, draw.random.randint(-128, 300)), toggled)
 
 
 @case("tilelang")
@@ -115,28 +115,12 @@ def column_sums(draw: Draw) -> Call:
     return Call((x,), lambda x: x.float().sum(0))
 
 
-def _bytes(*shape: int) -> torch.Tensor:
-    return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
-
-
-@huge("tilelang.toggle_bytes: 2**31 + 5")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5), 85), _toggled)
-
-
-@huge("tilelang.toggle_bytes: 2**32 + 1")
-def _() -> Call:
-    return Call((_bytes(2**32 + 1), 85), _toggled)
-
-
-@huge("tilelang.copy_bytes: 2**31 + 5, where `n` has 32 bits")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5),), torch.clone)
-
-
-@huge("tilelang.copy_bytes: 2**31 - 1")
-def _() -> Call:
-    return Call((_bytes(2**31 - 1),), torch.clone)
+huge("tilelang.toggle_bytes: 2**31 + 5")(lambda: Call((random_bytes(2**31 + 5), 85), toggled))
+huge("tilelang.toggle_bytes: 2**32 + 1")(lambda: Call((random_bytes(2**32 + 1), 85), toggled))
+huge("tilelang.copy_bytes: 2**31 + 5, where `n` has 32 bits")(
+    lambda: Call((random_bytes(2**31 + 5),), torch.clone)
+)
+huge("tilelang.copy_bytes: 2**31 - 1")(lambda: Call((random_bytes(2**31 - 1),), torch.clone))
 
 
 @huge("tilelang.add_strided: elements further apart than 32 bits say")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.gpu.semantics.calls import Call, case, cdiv, huge, source
+from tests.gpu.semantics.calls import Call, case, cdiv, huge, random_bytes, source
 from tests.gpu.semantics.drawing import Draw
 
 k = source("triton")
@@ -315,56 +315,36 @@ def extremes_of(draw: Draw) -> Call:
     return Call((x, draw.tensor(2, dtype=torch.int32, layout="offset")), reference)
 
 
-def _bytes(*shape: int) -> torch.Tensor:
-    return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
-
-
-@huge("triton.copy_bytes: 2**31 + 5")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5),), _bytes_copied)
-
-
-@huge("triton.copy_bytes: 2**32 + 4096, misaligned")
-def _() -> Call:
-    return Call((_bytes(2**32 + 4096 + 3)[3:],), _bytes_copied)
-
-
-@huge("triton.copy_bytes: [65537, 65536]")
-def _() -> Call:
-    return Call((_bytes(65537, 65536),), _bytes_copied)
-
-
-@huge("triton.toggle_bytes: 2**32 + 1")
-def _() -> Call:
-    return Call((_bytes(2**32 + 1), 85), _toggled)
-
-
-@huge("triton.copy_few_bytes: 2**31 + 5, where `n` has 32 bits")
-def _() -> Call:
-    return Call((_bytes(2**31 + 5),), _bytes_copied)
-
-
-@huge("triton.copy_few_bytes: 2**31 - 1")
-def _() -> Call:
-    return Call((_bytes(2**31 - 1),), _bytes_copied)
+huge("triton.copy_bytes: 2**31 + 5")(lambda: Call((random_bytes(2**31 + 5),), _bytes_copied))
+huge("triton.copy_bytes: 2**32 + 4096, misaligned")(
+    lambda: Call((random_bytes(2**32 + 4096 + 3)[3:],), _bytes_copied)
+)
+huge("triton.copy_bytes: [65537, 65536]")(
+    lambda: Call((random_bytes(65537, 65536),), _bytes_copied)
+)
+huge("triton.toggle_bytes: 2**32 + 1")(lambda: Call((random_bytes(2**32 + 1), 85), _toggled))
+huge("triton.copy_few_bytes: 2**31 + 5, where `n` has 32 bits")(
+    lambda: Call((random_bytes(2**31 + 5),), _bytes_copied)
+)
+huge("triton.copy_few_bytes: 2**31 - 1")(lambda: Call((random_bytes(2**31 - 1),), _bytes_copied))
 
 
 @huge("triton.copy_corners: [2, 2] with strides beyond 32 bits")
 def _() -> Call:
-    memory = _bytes(2**33 + 100)
+    memory = random_bytes(2**33 + 100)
     x = memory.as_strided((2, 2), (2**32 + 1, 2**31 + 3), 7)
-    return Call((x, _bytes(2, 2)), _corners)
+    return Call((x, random_bytes(2, 2)), _corners)
 
 
-@huge("triton.copy_corners: [3, 2**31 + 11]")
-def _() -> Call:
-    return Call((_bytes(3, 2**31 + 11), _bytes(2**31 + 11, 3).t()), _corners)
+huge("triton.copy_corners: [3, 2**31 + 11]")(
+    lambda: Call((random_bytes(3, 2**31 + 11), random_bytes(2**31 + 11, 3).t()), _corners)
+)
 
 
 @huge("triton.add_strided: strides beyond 32 bits, which it takes with 32")
 def _() -> Call:
-    x = _bytes(2**32 + 2000).as_strided((2, 33), (2**32, 40))
-    y = _bytes(2, 33)
+    x = random_bytes(2**32 + 2000).as_strided((2, 33), (2**32, 40))
+    y = random_bytes(2, 33)
 
     def reference(x: Any, y: Any) -> Any:
         return x + y
@@ -374,5 +354,5 @@ def _() -> Call:
 
 @huge("triton.total: 2**31 + 1 elements, more than its `n` counts")
 def _() -> Call:
-    x = _bytes(2**31 + 1)
+    x = random_bytes(2**31 + 1)
     return Call((x,), lambda x: x.sum(dtype=torch.int64).reshape(1))

@@ -7,7 +7,6 @@ and the table in `tuned/` that it was built with, measured on this machine's GPU
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import random
 import sys
@@ -15,17 +14,8 @@ from pathlib import Path
 
 import torch
 
-
-def packaged(variant):
-    """The built package, under a name of its own."""
-    folder = Path(variant)
-    spec = importlib.util.spec_from_file_location(
-        "tuned_variant", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tuned_variant"] = module
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from built import packaged, report
 
 
 def shape_of(count):
@@ -115,14 +105,14 @@ def main():
     torch.manual_seed(0)
     wrong, count = results(ops, random.Random(0))  # noqa: S311 - sizes, not secrets
     rows = chosen(ops, json.loads(args.table.read_text()))
-    report = {
-        "device": torch.cuda.get_device_name(), "comparisons": count, "differ": wrong,
-        "rows": len(rows), "others": [row for row in rows if not row["same"]],
-        "triton": "triton" in sys.modules,
-    }  # fmt: skip
-    print(json.dumps(report, indent=1))
-    if args.save:
-        args.save.write_text(json.dumps(report))
+    values = {
+        "comparisons": count,
+        "differ": wrong,
+        "rows": len(rows),
+        "others": [row for row in rows if not row["same"]],
+        "imported_triton": "triton" in sys.modules,
+    }
+    report(values, args.save)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from kbuild.plugins.advice.survey import advise_project
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
-STABLE, ONLY = "torch/csrc/stable", "torch/headeronly"
+STABLE = "torch/csrc/stable"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -90,10 +90,8 @@ CONTIGUOUS = (".contiguous()", "torch::stable::contiguous(self, ...)")
         ("void f(torch::stable::Tensor x) { x.contiguous(); }", []),
         ("void f(Mine x) { x.contiguous(); x.view(1); }", []),
         ("struct P { at::Tensor x; }; void f(P p) { p.x.contiguous(); }", [TENSOR, CONTIGUOUS]),
-        (
-            "void f(at::Tensor x) { auto y = x.contiguous(); y.mm(y).contiguous(); }",
-            [TENSOR, CONTIGUOUS, (".mm()", DISPATCH.format("mm")), CONTIGUOUS],
-        ),
+        ("void f(at::Tensor x) { auto y = x.contiguous(); y.mm(y).contiguous(); }",
+         [TENSOR, CONTIGUOUS, (".mm()", DISPATCH.format("mm")), CONTIGUOUS]),
         (
             "auto y = at::empty({1}, o.device(d)); y.data_ptr(); y.data_ptr<float>();",
             [
@@ -110,16 +108,10 @@ CONTIGUOUS = (".contiguous()", "torch::stable::contiguous(self, ...)")
             ],
         ),
         ("using at::Tensor; void f(Tensor x) { x.contiguous(); }", [TENSOR, CONTIGUOUS]),
-        (
-            "using namespace at; void f(Tensor x) { x.contiguous(); min(1, 2); }",
-            [
-                ("using namespace at", "using torch::stable::Tensor, and so on"),
-                TENSOR,
-                CONTIGUOUS,
-            ],
-        ),
+        ("using namespace at; void f(Tensor x) { x.contiguous(); min(1, 2); }",
+         [("using namespace at", "using torch::stable::Tensor, and so on"), TENSOR, CONTIGUOUS]),
     ],
-)
+)  # fmt: skip
 def test_tensors(found, text, expected):
     assert found(text) == expected
 

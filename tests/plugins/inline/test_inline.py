@@ -234,18 +234,12 @@ def test_flags_and_folders_reach_the_compilers(write):
         ("void relu(py::dict x);", {"relu": ""}, "cpp_sources:1: `py::` is pybind11"),
         ("void other(int n);", {"relu": ""}, "there is no function `relu`"),
         ("void relu(int n);", None, "nothing is bound"),
-        (
-            'PYBIND11_MODULE(a, m) {\n m.def("f", &g);\n m.def("f", &h);\n}',
-            None,
-            "cpp_sources:3: `f` is overloaded: line 2 binds it as well",
-        ),
-        (
-            "void relu(int n);\nvoid relu(double n);",
-            {"relu": ""},
-            "cpp_sources:1: `relu` is overloaded: cpp_sources:2 declares it",
-        ),
+        ('PYBIND11_MODULE(a, m) {\n m.def("f", &g);\n m.def("f", &h);\n}', None,
+         "cpp_sources:3: `f` is overloaded: line 2 binds it as well"),
+        ("void relu(int n);\nvoid relu(double n);", {"relu": ""},
+         "cpp_sources:1: `relu` is overloaded: cpp_sources:2 declares it"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_bound(write, text, functions, message):
     with pytest.raises(ConfigError, match=message):
         write(request(text, functions=functions))

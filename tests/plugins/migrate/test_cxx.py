@@ -225,20 +225,14 @@ def test_ops_that_name_their_namespace():
     ("statement", "definitions"),
     [
         ('static auto r = torch::RegisterOperators().op("d::f", &f);', ['ops.def("f", &f);']),
-        (
-            'static auto r = torch::RegisterOperators("d::f() -> int", &f)\n.op("d::g", &n::g);',
-            ['ops.def("f() -> int", &f);', 'ops.def("g", &n::g);'],
-        ),
-        (
-            'static c10::RegisterOperators r{"d::f", [](int64_t n) { return n; }};',
-            ['ops.def("f", [](int64_t n) { return n; });'],
-        ),
-        (
-            'namespace n {\nconst auto r = c10::RegisterOperators().op("d::f", &f);\n}',
-            ['ops.def("f", &f);'],
-        ),
+        ('static auto r = torch::RegisterOperators("d::f() -> int", &f)\n.op("d::g", &n::g);',
+         ['ops.def("f() -> int", &f);', 'ops.def("g", &n::g);']),
+        ('static c10::RegisterOperators r{"d::f", [](int64_t n) { return n; }};',
+         ['ops.def("f", [](int64_t n) { return n; });']),
+        ('namespace n {\nconst auto r = c10::RegisterOperators().op("d::f", &f);\n}',
+         ['ops.def("f", &f);']),
     ],
-)
+)  # fmt: skip
 def test_registered_operators_are_fragments(statement, definitions):
     answer = rewrite_bindings({"a.cpp": f"void g() {{ int x; }}\n{statement}\nint after;\n"})
     text = answer.texts["a.cpp"]

@@ -21,7 +21,7 @@ from tests.support.hub.accounts import Account, Accounts
 from tests.support.hub.faults import Faults
 from tests.support.hub.hub import Hub, Limits
 from tests.support.hub.log import RequestLog
-from tests.support.hub.repository import Repository
+from tests.support.hub.repository import HEADS, Repository
 from tests.support.hub.server import HubServer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -146,6 +146,15 @@ class HubBench:
         made = self.hub.create("kernels", name, private=private)
         for branch in branches:
             made.move(f"refs/heads/{branch}", made.resolve("main").oid)
+        return made
+
+    def publish(
+        self, name: str, files: Mapping[str, bytes], *, private: bool = False
+    ) -> Repository:
+        """A kernel repository with these files on the branch `v1`, whatever their names."""
+        made = self.create(name, private=private)
+        added = {path: made.add_blob(data) for path, data in files.items()}
+        made.commit(f"{HEADS}v1", {**made.resolve("main").files, **added}, "test", USER)
         return made
 
     def content(self, name: str, revision: str = "main") -> dict[str, bytes]:

@@ -56,21 +56,9 @@ def cuda(*entries: tuple[int, str]) -> dict[str, bytes]:
     return {".nv_fatbin": fatbin(*entries), ".nvFatBinSegment": bytes(24)}
 
 
-def test_what_is_named_is_there(holding: Holding) -> None:
-    assert found(holding({".nv_fatbin": GOOD})) == []
-
-
 def test_sections_may_differ_in_archs(holding: Holding) -> None:
     one, other = fatbin((MACHINE, "80"), (PTX, "80")), fatbin((MACHINE, "90a"), (MACHINE, "100f"))
     assert found(holding({".nv_fatbin": one + bytes(8) + other})) == []
-
-
-def test_an_arch_is_missing(holding: Holding) -> None:
-    output = holding(
-        cuda((MACHINE, "80"), (MACHINE, "90")), replace(CUDA, archs=("8.0", "9.0", "12.0"))
-    )
-    what = "no library has code for 12.0, which `metadata.json` names"
-    assert found(output) == [("error", FILE, what)]
 
 
 @pytest.mark.parametrize("feature", ["", "f"])
@@ -80,18 +68,6 @@ def test_a_feature_is_part_of_the_arch(holding: Holding, feature: str) -> None:
         ("error", FILE, f"has code for 9.0{feature}, which `metadata.json` does not name"),
         ("error", FILE, "no library has code for 9.0a, which `metadata.json` names"),
     ]
-
-
-def test_ptx_is_missing(holding: Holding) -> None:
-    output = holding(cuda((MACHINE, "80")), replace(CUDA, archs=("8.0+PTX",)))
-    what = "no library has code for PTX of 8.0, which `metadata.json` names"
-    assert found(output) == [("error", FILE, what)]
-
-
-def test_ptx_that_nobody_asked_for(holding: Holding) -> None:
-    output = holding(cuda((MACHINE, "80"), (PTX, "80")), replace(CUDA, archs=("8.0",)))
-    what = "has code for PTX of 8.0, which `metadata.json` does not name"
-    assert found(output) == [("error", FILE, what)]
 
 
 def test_archs_that_nobody_named(holding: Holding) -> None:
@@ -227,9 +203,6 @@ def test_sycl_code_is_named(holding: Holding) -> None:
 
 
 class TestRocm:
-    def test_what_is_named_is_there(self, holding: Holding) -> None:
-        assert found(holding({".hip_fatbin": bundle("gfx90a", "gfx942")}, ROCM, ROCM72)) == []
-
     def test_missing_and_unnamed(self, holding: Holding) -> None:
         output = holding({".hip_fatbin": bundle("gfx90a", "gfx1100")}, ROCM, ROCM72)
         assert found(output) == [

@@ -102,22 +102,16 @@ def test_the_stable_abi_on_macos(make: Make, run: Run) -> None:
         ({"imports": {"python3.dll": ["PyList_New"], "c10.dll": ["?x@c10@@YAXXZ"]}}, []),
         ({"cpu": "aarch64"}, ["made for aarch64, but the variant is for x86_64-windows"]),
         ({"dll": False}, ["not a shared library"]),
-        (
-            {"imports": {"python311.dll": ["PyList_New"]}},
-            ["imports from `python311.dll`, so only CPython 3.11 loads it"],
-        ),
-        (
-            {"imports": {"python312_d.dll": ["PyList_New"]}},
-            ["imports from `python312_d.dll`, a debug build of Python"],
-        ),
-        (
-            {"imports": {"foo.dll": ["f"]}},
-            ["imports from `foo.dll`, which neither Windows nor Torch provides"],
-        ),
+        ({"imports": {"python311.dll": ["PyList_New"]}},
+         ["imports from `python311.dll`, so only CPython 3.11 loads it"]),
+        ({"imports": {"python312_d.dll": ["PyList_New"]}},
+         ["imports from `python312_d.dll`, a debug build of Python"]),
+        ({"imports": {"foo.dll": ["f"]}},
+         ["imports from `foo.dll`, which neither Windows nor Torch provides"]),
         ({"imports": {"python3.dll": ["_PyNot"]}}, ["`_PyNot` is not in CPython's stable ABI"]),
         ({"exported": ["other"]}, [f"does not export `{INIT[0]}`"]),
     ],
-)
+)  # fmt: skip
 def test_pe(make: Make, run: Run, how: dict[str, object], what: list[str]) -> None:
     output = make({f"{ID}.pyd": pe(**({"exported": INIT} | how))}, variant=WINDOWS)
     assert told(output, run) == what

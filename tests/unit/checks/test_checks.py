@@ -9,22 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks import CHECKS, Output
+from kbuild.checks import Output
 from kbuild.checks.base import run_checks
 from kbuild.system.processes import LocalRunner
-
-
-def test_every_check_says_what_it_proves() -> None:
-    for check in CHECKS:
-        assert check.summary.endswith(".")
-
-
-def test_every_check_has_a_column_of_its_own_kind() -> None:
-    assert [check.name for check in CHECKS if check.group == "other"] == []
-
-
-def test_only_the_slow_ones_start_processes() -> None:
-    assert [check.name for check in CHECKS if check.slow] == ["load", "metadata-client"]
 
 
 def test_a_good_python_only_variant_has_no_findings(noarch: Callable[..., Output]) -> None:

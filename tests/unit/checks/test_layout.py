@@ -70,22 +70,6 @@ def test_extension(make: Make, noarch: Make) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["_other.abi3.so", f"lib/{EXTENSION}"])
-def test_an_extension_under_another_name(make: Make, name: str) -> None:
-    (found,) = find(make({name: b""}))
-    assert found.where == name
-    assert f"no extension is named `{ID}.*`" in found.what
-
-
-def test_bytecode(noarch: Make) -> None:
-    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b"", "older.pyo": b""})
-    assert [(w, what) for _, w, what in said(output)] == [
-        ("__pycache__/x.cpython-311.pyc", "is bytecode"),
-        ("old.pyc", "is bytecode"),
-        ("older.pyo", "is bytecode"),
-    ]
-
-
 def test_links(noarch: Make, tmp_path: Path) -> None:
     output = noarch({"real.txt": ""})
     (tmp_path / "outside").write_text("")
@@ -115,8 +99,10 @@ def test_a_variant_for_tuning(noarch: Make) -> None:
     assert "--keep-all" in finding.hint
 
 
-def test_what_marks_a_variant_for_tuning() -> None:
-    from kbuild.checks.layout import TUNABLE
-    from kbuild.ops.manifest import MANIFEST_FILE
-
-    assert TUNABLE == MANIFEST_FILE
+def test_bytecode(noarch: Make) -> None:
+    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b"", "older.pyo": b""})
+    assert [(w, what) for _, w, what in said(output)] == [
+        ("__pycache__/x.cpython-311.pyc", "is bytecode"),
+        ("old.pyc", "is bytecode"),
+        ("older.pyo", "is bytecode"),
+    ]

@@ -38,27 +38,6 @@ extern "C" void call(const char *why) {{ throw std::runtime_error(why); }}
 """
 
 
-def static_libstdcxx(compiler: str) -> None:
-    done = subprocess.run(  # noqa: TID251
-        [compiler, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=True
-    )
-    if not Path(done.stdout.strip()).is_file():
-        pytest.skip("no libstdc++.a on this machine")
-
-
-@stripped
-@pytest.mark.parametrize("hidden", [False, True])
-def test_a_static_libstdcxx(
-    compiled: Compiled, run: Run, compiler: str, strip: bool, hidden: bool
-) -> None:
-    static_libstdcxx(compiler)
-    flags = ["-static-libstdc++", *(["-Wl,--exclude-libs,ALL"] if hidden else [])]
-    found = run(StaticCheck(), compiled(CXX, *flags, language="c++", strip=strip))
-    assert [f.severity for f in found] == ["error"]
-    assert found[0].what.startswith("has libstdc++ inside: it")
-    assert ("__cxa_throw" in found[0].symbols) is not (strip and hidden)
-
-
 @stripped
 def test_a_shared_libstdcxx_and_a_libgcc(compiled: Compiled, run: Run, strip: bool) -> None:
     assert run(StaticCheck(), compiled(CXX, language="c++", strip=strip)) == []
@@ -114,16 +93,6 @@ def test_what_an_extension_exports(
 def test_a_library_brought_along_may_export(make: Compiled, library, run: Run) -> None:
     files = {f"{ID}.abi3.so": library(INIT, language="c++"), "libown.so": library("void f() {}")}
     assert run(ClashCheck(), make(files)) == []
-
-
-def test_torch_symbols_without_torch_among_the_needed(compiled: Compiled, run: Run) -> None:
-    source = (
-        INIT
-        + 'extern "C" void aoti_torch_get_sizes();\nextern "C" void f() { aoti_torch_get_sizes(); }'
-    )
-    found = run(NeededCheck(), compiled(source, language="c++"))
-    assert [(f.severity, f.symbols) for f in found] == [("error", ("aoti_torch_get_sizes",))]
-    assert "but does not need `libtorch*.so`" in found[0].what
 
 
 def test_torch_among_the_needed(compiled: Compiled, library, run: Run, tmp_path: Path) -> None:

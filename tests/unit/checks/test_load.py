@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import shutil
 import sys
-import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,21 +28,6 @@ pytestmark = pytest.mark.torch
 
 def said(output: Output) -> list[tuple[str, str]]:
     return [(f.severity, f.what) for f in LoadCheck().run(output)]
-
-
-@needs_client
-def test_loads(noarch: Make) -> None:
-    output = noarch({"__init__.py": "from . import sub\n", "sub.py": ""}, python=HERE)
-    assert said(output) == []
-    assert not list(output.root.rglob("__pycache__"))
-
-
-@needs_client
-def test_fails_with_the_end_of_the_traceback(noarch: Make) -> None:
-    output = noarch({"__init__.py": "raise RuntimeError('broken here')\n"}, python=HERE)
-    ((severity, what),) = said(output)
-    assert severity == "error"
-    assert "RuntimeError: broken here" in what
 
 
 @needs_client
@@ -244,34 +227,6 @@ def test_what_the_version_file_does_not_rule_out_is_loaded(
     assert "imported_torch" in what
 
 
-EXTENSION = f"""
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
-static struct PyModuleDef def = {{PyModuleDef_HEAD_INIT, "{ID}", 0, 0, 0, 0, 0, 0, 0}};
-PyMODINIT_FUNC PyInit_{ID}(void) {{ return PyModule_Create(&def); }}
-"""
-
-
-@needs_client
-@pytest.mark.compile
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
-def test_a_compiled_variant_of_this_torch(make: Make, library: Callable[..., bytes]) -> None:
-    import torch
-
-    include = sysconfig.get_paths()["include"]
-    if not Path(include, "Python.h").is_file():
-        pytest.skip("no Python.h on this machine")
-    major, minor = torch.__version__.split(".")[:2]
-    variant = f"torch{major}{minor}-cxx11-cpu-{platform.machine()}-linux"
-    files = {
-        f"{ID}.abi3.so": library(EXTENSION, f"-I{include}"),
-        "_ops.py": f"from . import {ID}\n",
-        "__init__.py": "from . import _ops\n",
-    }
-    output = make(files, variant=variant, python=HERE)
-    assert said(output) == []
-
-
 OPS = f"""
 import ctypes, os, time
 import torch
@@ -298,10 +253,6 @@ def load_ops(noarch: Make, warm: Path) -> Ops:
         return list(check.run(noarch({"__init__.py": OPS + source}, python=python, **how)))
 
     return loaded
-
-
-def severities(found: list[Finding]) -> list[str]:
-    return [finding.severity for finding in found]
 
 
 GOOD_OPS = """
@@ -367,15 +318,6 @@ add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
     assert "`picky`: ValueError: x must have 3 dimensions;" in finding.what + ";"
     assert "`named`: no test value can be made for `str mode`" in finding.what
     assert "`unfaked` (its fake kernel): no fake kernel is registered" in finding.what
-
-
-@needs_client
-def test_a_fake_kernel_that_lies_about_shapes(load_ops: Ops) -> None:
-    source = 'add("sum(Tensor x) -> Tensor", lambda x: x.sum(0), torch.empty_like)\n'
-    (finding,) = load_ops(source)
-    assert finding.severity == "warning"
-    assert "`sum` returns float32[4], " in finding.what
-    assert "its fake kernel float32[4, 4]" in finding.what
 
 
 @needs_client
@@ -511,55 +453,6 @@ def test_another_version_that_cannot_be_compared(
     (finding,) = load_ops("", beside=other(source, identifier))
     assert finding.severity == "info"
     assert reason in finding.what
-
-
-REGISTERS_ELSEWHERE = f"""
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
-static struct PyModuleDef def = {{PyModuleDef_HEAD_INIT, "{ID}", 0, 0, 0, 0, 0, 0, 0}};
-PyMODINIT_FUNC PyInit_{ID}(void) {{
-  PyObject *torch = PyImport_ImportModule("torch.library");
-  PyObject *own = PyObject_CallMethod(torch, "Library", "ss", "{ID}", "DEF");
-  PyObject_CallMethod(own, "define", "s", "f() -> ()");
-  PyObject *library = PyObject_CallMethod(torch, "Library", "ss", "mine", "DEF");
-  PyObject_CallMethod(library, "define", "s", "f() -> ()");
-  PyObject *aten = PyObject_CallMethod(torch, "Library", "ss", "aten", "IMPL");
-  PyObject_CallMethod(aten, "impl", "sOs", "relu", PyObject_GetAttrString(torch, "Library"), "CPU");
-  return PyModule_Create(&def);
-}}
-"""
-
-
-@needs_client
-@pytest.mark.compile
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
-@pytest.mark.parametrize("load", [f"from . import {ID}", "torch.ops.load_library(LIBRARY)"])
-@pytest.mark.full
-def test_what_the_library_registers_elsewhere(
-    make: Make, library: Callable[..., bytes], load: str
-) -> None:
-    import torch
-
-    include = sysconfig.get_paths()["include"]
-    if not Path(include, "Python.h").is_file():
-        pytest.skip("no Python.h on this machine")
-    major, minor = torch.__version__.split(".")[:2]
-    variant = f"torch{major}{minor}-cxx11-cpu-{platform.machine()}-linux"
-    source, name = REGISTERS_ELSEWHERE, f"{ID}.abi3.so"
-    if "load_library" in load:
-        source += (
-            "__attribute__((constructor)) static void on_load() {\n"
-            f"  PyGILState_STATE state = PyGILState_Ensure(); PyInit_{ID}();\n"
-            "  PyGILState_Release(state);\n}\n"
-        )
-    init = f"import torch\nfrom pathlib import Path\nLIBRARY = Path(__file__).with_name('{name}')\n"
-    files = {name: library(source, f"-I{include}"), "__init__.py": f"{init}{load}\n"}
-    output = make(files, variant=variant, python=HERE)
-    (finding,) = [f for f in LoadCheck().run(output) if f.check == "ops"]
-    assert (finding.severity, finding.where) == ("error", name)
-    assert (
-        finding.what == f"registers `aten::relu`, `mine::f` outside the kernel's namespace `{ID}`"
-    )
 
 
 def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> Finding:

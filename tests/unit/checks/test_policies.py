@@ -6,10 +6,10 @@ import pytest
 
 from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.manylinux import best_policy
-from kbuild.checks.policies import find_policy, load_data, policies
+from kbuild.checks.policies import find_policy
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.symbols import ElfSymbol, outermost_namespace
-from kbuild.checks.torch_abi import is_unstable, shims
+from kbuild.checks.torch_abi import is_unstable
 from kbuild.project.variant import Variant
 from kbuild.system.version import Version
 
@@ -20,15 +20,6 @@ def asking(
     symbols = tuple(ElfSymbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
     needs = tuple(("libc.so.6", version) for version in versions)
     return ElfFile("EM_ANY", cpu, True, needed, (), False, False, symbols, needs)
-
-
-def test_every_policy_of_auditwheel_is_there() -> None:
-    names = [policy.name for policy in policies()]
-    assert names[:2] == ["manylinux_2_5", "manylinux_2_12"]
-    assert names[-2:] == ["musllinux_1_1", "musllinux_1_2"]
-    assert {"manylinux_2_28", "manylinux_2_34", "manylinux_2_39"} <= set(names)
-    cpus = {cpu for policy in policies() for cpu in policy.versions}
-    assert {"x86_64", "i686", "aarch64", "armv7l", "ppc64le", "s390x", "riscv64"} <= cpus
 
 
 @pytest.mark.parametrize(
@@ -90,24 +81,6 @@ def test_limits_come_from_the_variant_unless_somebody_chose() -> None:
     asked = CheckLimits(python_abi=Version((3, 10)), torch_stable_abi=Version((2, 12)))
     assert asked.filled(stable).python_abi == Version((3, 10))
     assert asked.filled(stable).torch_stable_abi == Version((2, 12))
-
-
-@pytest.mark.parametrize(
-    ("name", "since"),
-    [
-        ("aoti_torch_get_sizes", "0"),
-        ("aoti_torch_dtype_float8_e8m0fnu", "2.12"),
-        ("torch_call_dispatcher", "2.10"),
-        ("torch_new_generator_handle", "2.13"),
-    ],
-)
-def test_the_release_of_a_shim(name: str, since: str) -> None:
-    assert shims()[name] == Version.parse(since)
-
-
-def test_shims_are_listed_once() -> None:
-    names = [name for listed in load_data("torch_shims")["since"].values() for name in listed]
-    assert len(names) == len(set(names)) > 800
 
 
 @pytest.mark.parametrize(

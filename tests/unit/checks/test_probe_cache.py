@@ -14,7 +14,7 @@ import pytest
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
-from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
+from kbuild.checks.probe_cache import ProbeCache
 from kbuild.plan.metadata import Metadata
 from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import CLIENT, make_interpreter
@@ -182,13 +182,6 @@ def test_what_may_change_any_time_is_not_kept(fixture: ProbeFixture, noarch: Mak
     assert not fixture.records()
 
 
-def test_a_crash_at_the_end_is_not_kept(fixture: ProbeFixture, noarch: Make) -> None:
-    output = noarch({"__init__.py": "import atexit, os\natexit.register(os.abort)\n"})
-    ((warning,), _) = fixture.asked(output)
-    assert "SIGABRT" in warning.what
-    assert fixture.asked(output)[1] == 1
-
-
 def test_a_file_that_changes_meanwhile_is_not_kept(
     fixture: ProbeFixture, noarch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,9 +245,3 @@ def test_another_kbuild_asks(
     fixture.asked(output)
     monkeypatch.setattr("kbuild.checks.probe_cache.package_digest", lambda _: "another")
     assert [fixture.asked(output)[1] for _ in range(2)] == [1, 0]
-
-
-def test_an_answer_about_its_place_says_nothing_about_another(tmp_path: Path) -> None:
-    asked = ProbeQuestion(Path("python"), "load_probe", (tmp_path, "torch-cpu"))
-    assert asked.is_named_in({"ops": {"f": {"call": {"refused": f"no {tmp_path}/x.txt"}}}})
-    assert not asked.is_named_in({"ops": {"f": {"call": {"refused": "no x.txt"}}}})

@@ -116,10 +116,6 @@ class TestNotes:
             bench.produce('"autotune"', function=function)
         assert bench.notes == ["kernel.k: `k` has a `perf_model`"]
 
-    def test_they_say_nothing_where_the_section_lists_candidates(self, bench: AotBuildRun):
-        bench.produce(LISTED, function={"candidates": own(2), "notes": ["never mind"]})
-        assert bench.notes == []
-
     def test_images_left_out(self, bench: AotBuildRun):
         """Said once, not for each variant."""
         for _ in range(2):
@@ -154,9 +150,6 @@ class TestManyImages:
             "shorten the longest of these lists to compile fewer"
         )
         assert self.produced(bench, 63) == [note]
-
-    def test_fewer(self, bench: AotBuildRun):
-        assert self.produced(bench, 50) == []
 
     def test_tuning_wants_all(self, bench: AotBuildRun):
         assert self.produced(bench, 63, keep_all=True) == []
@@ -275,10 +268,6 @@ class TestKey:
         assert [str(one) for one in kernel.ops()[0].key] == ["N", "N % 16 == 0"]
         (note,) = bench.notes
         assert note.startswith("kernel.k: `k` has `HOW` in its key")
-
-    def test_the_ops_goes_before_it(self, bench: AotBuildRun):
-        assert self.key(bench, 'key = ["M"]') == ["M"]
-        assert bench.notes == []
 
 
 @pytest.mark.parametrize(("computed", "default"), [(["EVEN"], False), ([], True)])

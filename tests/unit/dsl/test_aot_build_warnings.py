@@ -95,11 +95,6 @@ class TestMemory:
         assert caught.value.message == words
         assert 'zero = ["out"]' in (caught.value.hint or "")
 
-    def test_adding_to_a_temporary(self):
-        of = section(TWO)
-        with pytest.raises(BuildError, match="adds to the temporary `part`"):
-            list(memory_warnings(compiled(of, adds=frozenset({"out"}))))
-
     @pytest.mark.parametrize(("first", "is_wrong"), [(True, False), (False, True)])
     def test_adding_to_what_an_aten_call_has_written(self, first, is_wrong):
         step = '[[kernel.k.op.launch]]\naten = "zero_"\narguments = ["part"]\n'
@@ -174,10 +169,6 @@ class TestDefaults:
         (words,) = default_candidate_warnings(compiled(of), tables[:1])
         assert "was not tuned for sm_80: the first" in words
         assert list(default_candidate_warnings(compiled(of), tables)) == []
-
-    def test_not_while_tuning(self):
-        of = section(ONE, keep_all=True)
-        assert list(default_candidate_warnings(compiled(of, spills=100), ())) == []
 
 
 def _pairs(candidate: Candidate) -> tuple[Any, Any]:

@@ -9,15 +9,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbuild.dsl.compile_environment import ANSWER_READERS
 from kbuild.system.cache import IMAGES, Cache
-from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
-from tests.support.fake_dsl import BOUND, FakeDslRun, Kernel, shop, unit
+from kbuild.system.errors import BuildError, IncompleteError
+from tests.support.fake_dsl import FakeDslRun, Kernel, shop, unit
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,22 +58,6 @@ def test_a_changed_source_is_compiled_again(bench: FakeDslRun):
     bench.write(more=1)
     bench.compile(unit(1))
     assert bench.numbers() == ["1", "1"]
-
-
-def test_ops_share_what_is_the_same(bench: FakeDslRun):
-    made = bench.compile(unit(1, op="a"), unit(1, op="b"), unit(2, op="b"))
-    assert [one.unit.op for one in made] == ["a", "b", "b"]
-    assert sorted(bench.numbers()) == ["1", "2"]
-
-
-def test_names_of_dimensions_are_of_no_account(bench: FakeDslRun):
-    """The request has the types that follow from them."""
-    named = [
-        replace(unit(1), scalars=((n, "int"),), args=(("n", f"size({n})"),)) for n in ("M", "N")
-    ]
-    made = bench.compile(*named)
-    assert [one.unit for one in made] == named
-    assert bench.numbers() == ["1"]
 
 
 def test_the_switch_of_the_cache(tmp_path):
@@ -122,11 +105,6 @@ def test_a_source_that_is_not_there(bench: FakeDslRun):
         bench.compiler.describe(Kernel(("other.py",)), bench.root)
 
 
-def test_a_toolchain_that_is_refused(bench: FakeDslRun):
-    with pytest.raises(ToolchainError, match=r"kernel\.k\.toolchain pins nothing"):
-        bench.compiler.describe(Kernel(toolchain=()), bench.root)
-
-
 @pytest.mark.parametrize("how", ["crash", "exit", "garbage", "other"])
 def test_one_failure_is_survived(bench: FakeDslRun, how: str):
     made = bench.compile(unit(1), unit(2, do=how), unit(3))
@@ -167,15 +145,6 @@ def test_a_compiler_that_does_not_come_back(tmp_path, how):
             bench.compile(unit(3, do=how, always=True))
 
 
-def test_a_worker_that_somebody_kills(bench: FakeDslRun):
-    with ThreadPoolExecutor() as pool:
-        future = pool.submit(bench.compile, unit(1, do="hang"))
-        while not (started := [line for line in bench.log if line[1] == "start"]):
-            time.sleep(0.01)
-        os.kill(int(started[0][3]), signal.SIGKILL)
-        assert len(future.result(60)) == 1
-
-
 def test_prints_are_no_answers(bench: FakeDslRun):
     assert len(bench.compile(unit(1, do="print"), unit(2, do="print"))) == 2
     assert sorted(bench.numbers()) == ["1", "2"]
@@ -208,12 +177,6 @@ def test_what_does_not_fit_is_left_out(tmp_path):
         words = "left out, it needs 300000 bytes of shared memory, but 232448 are available"
         assert notes == [f"kernel.k: k sm_90a float16 number=2 shared=300000: {words}"]
     assert sorted(bench.numbers()) == ["1", "2"]
-
-
-def test_nothing_fits(bench: FakeDslRun):
-    units = (unit(1), unit(2, target="sm_86", shared=110000))
-    with pytest.raises(BuildError, match=r"no image of k sm_86 .* fits: it needs 110000 bytes"):
-        bench.compile(*units)
 
 
 def test_variants_that_want_the_same_wait_for_each_other(bench: FakeDslRun):
@@ -251,11 +214,6 @@ def test_no_more_than_the_memory_of_the_run(tmp_path):
     assert bench.most_at_once() == 1
 
 
-def test_two_workers_work_at_once(bench: FakeDslRun):
-    bench.compile(*(unit(number, seconds=0.1) for number in range(8)))
-    assert bench.most_at_once() == 2
-
-
 def test_the_end_of_the_run(bench: FakeDslRun):
     """Ctrl-C: the pipeline closes the compiler, and whoever compiles learns of it."""
     end = threading.Timer(0.5, bench.compiler.close)
@@ -268,12 +226,6 @@ def test_the_end_of_the_run(bench: FakeDslRun):
     for line in bench.log:
         with pytest.raises(ProcessLookupError):
             os.kill(int(line[3]), signal.SIGCONT)
-
-
-def test_time_is_over(bench: FakeDslRun):
-    bench.run.stopped.set()
-    with pytest.raises(IncompleteError):
-        bench.compile(unit(1))
 
 
 SCRIPT = """
@@ -310,11 +262,6 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def test_the_bound_is_not_looked_at():
-    """The fake language asks for nothing of it."""
-    assert BOUND.arguments == ()
 
 
 def test_keys_cover_the_modules_that_read_answers():

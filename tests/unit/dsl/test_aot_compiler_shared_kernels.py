@@ -66,11 +66,6 @@ def test_it_is_kept_beyond_the_run_and_the_source(tmp_path):
     assert bench.made() == ["1"]
 
 
-def test_another_target_is_another_kernel(bench: FakeDslRun):
-    bench.compile(unit(1, **SAME), unit(1, target="sm_80", **SAME))
-    assert bench.made() == ["1", "1"]
-
-
 def test_a_refusal_is_everybodys(bench: FakeDslRun):
     units = [unit(number, **SAME, fail="refuse", seconds=0.2) for number in range(3)]
     with pytest.raises(BuildError, match=r"cannot compile this \(3 of 3 units\)"):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import tomli
 
-from kbuild.dsl.python_package import PYTHON_FOLDER, package_files, source_file, source_module
+from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.ops.binding import bind
 from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.section import read_section
@@ -58,15 +58,6 @@ def root(tmp_path: Path) -> Path:
     for name in ("add.py", "more.py"):
         (tmp_path / "dsl" / name).write_text("")
     return tmp_path
-
-
-def test_without_a_fallback_it_needs_torch_alone(root):
-    text, paths = text_of("none", root)
-    tree = ast.parse(text)
-    imported = {n.names[0].name for n in ast.walk(tree) if isinstance(n, ast.Import)}
-    assert imported == {"torch"}
-    assert "def _fake_add(x, y, alpha=1.0):" in text
-    assert paths == ["_aot.py"]
 
 
 def test_a_fallback_ships_its_sources(root):
@@ -124,18 +115,6 @@ def test_a_fallback_makes_the_descriptor_of_its_language(root, is_gluon, layout,
     tensor = SimpleNamespace(dtype="torch.float16", element_size=lambda: 2)
     found = str(eval(call, known, {"x": tensor}))  # noqa: S307 - our own text
     assert all(part in found for part in made), found
-
-
-@pytest.mark.parametrize(
-    ("path", "module", "file"),
-    [
-        ("dsl/add.py", "dsl.add", "dsl/add.py"),
-        ("torch-ext/my/ops.py", "my.ops", "my/ops.py"),
-        ("dsl/__init__.py", "dsl", "dsl/__init__.py"),
-    ],
-)
-def test_names_of_sources(path, module, file):
-    assert (source_module(path), source_file(path)) == (module, file)
 
 
 def test_a_language_is_found_without_the_others():

@@ -266,11 +266,6 @@ def test_a_library_before_the_array_standard(package, monkeypatch):
     assert package.ops.axpy(x, x, alpha=2.0).tolist() == [0, 3, 6]
 
 
-def test_an_imported_twin_registers_nothing_twice(package):
-    for name in ("_aot", "_aot_torch"):
-        importlib.reload(sys.modules[f"{package._ops.__name__.partition('.')[0]}.{name}"])
-
-
 def test_dtypes_are_passed_by_name():
     """There need not be a Torch that has them."""
     (op,) = read_section("k", tomli.loads(ASKS)).ops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,13 +94,6 @@ def test_hooks_that_somebody_else_runs():
     assert (op.fills, op.tune.resets, issues) == ((), (), [])
 
 
-def test_arguments_are_reset_while_tuning_alone():
-    op, issues = run({"reset": [["acc", 0]]})
-    assert issues == []
-    assert op.fills == ()
-    assert op.tune.resets == (("acc", 0),)
-
-
 def test_a_result_that_some_candidates_fill():
     op, issues = run({"configs": [fills(), fills(("out_ptr", "-inf"))]})
     assert issues == []
@@ -135,14 +127,6 @@ def test_what_an_op_cannot_do(said, more, words):
     _, issues = run({"configs": said}, f'{ONE}configs = "autotune"\n{more}\n')
     assert [severity for severity, _ in issues] == ["error"]
     assert words in issues[0][1]
-
-
-def test_the_op_says_the_same():
-    op, issues = run(
-        {"reset": [["out_ptr", 0]]}, ONE + 'configs = "autotune"\nzero = ["out", "part"]\n'
-    )
-    assert issues == []
-    assert op.fills == (("out", 0), ("part", 0))
 
 
 def test_what_cannot_be_followed():
@@ -220,9 +204,3 @@ def test_a_pointer_where_a_hook_wants_a_descriptor():
     record = {"fills": [], "blocks": [["x_ptr", [64]]]}
     _, issues = run({"configs": [[record, record]] * 2})
     assert "passes it without a block" in issues[0][1]
-
-
-def test_nothing_to_follow():
-    op, issues = run({})
-    assert issues == []
-    assert op == replace(op, fills=())

@@ -86,12 +86,7 @@ def test_what_runs_for_an_operator(operator, arguments, runs):
         ("summ", '["x"]', '["t"]', "hint: did you mean `sum`?"),
         ("sum.dim", '["x"]', '["t"]', "hint: overloads: `sum`, `sum.dim_IntList`"),
         ("arange", '["eps"]', '["t"]', "takes a `Scalar`, which Torch's stable ABI cannot pass"),
-        (
-            "addmm",
-            '["x", "x", "x", 2]',
-            '["out"]',
-            "hint: call another operator, or launch a",
-        ),
+        ("addmm", '["x", "x", "x", 2]', '["out"]', "hint: call another operator, or launch a"),
         ("sum.dim_IntList", '["x"]', '["t"]', "lacks `int[1]? dim`\n  hint: the schema is"),
         ("neg", '["x", 1]', '["t"]', "has 2 values; the schema is `neg(Tensor self) -> Tensor`"),
         ("neg", '["b"]', '["t"]', '`b` may be None\n  hint: call with `when = "has(b)"`'),
@@ -101,12 +96,8 @@ def test_what_runs_for_an_operator(operator, arguments, runs):
         ("neg", "[[1]]", '["t"]', "must be a tensor or a number\n  hint: `Tensor self` of `neg("),
         ("neg", "[2]", '["t"]', "is a number, and no other argument is a tensor"),
         ("mul.Tensor", '["x", { dtype = "x" }]', '["out"]', "is no `Tensor`, as the schema says"),
-        (
-            "_to_copy",
-            '["x", "float32"]',
-            '["out"]',
-            "must be `{ dtype = ... }`, as the schema says",
-        ),
+        ("_to_copy", '["x", "float32"]', '["out"]',
+         "must be `{ dtype = ... }`, as the schema says"),
         ("_to_copy", '["x", { dtype = "float" }]', '["out"]', "is neither a tensor nor a dtype"),
         ("_to_copy", '["x", "None", { string = "sparse" }]', '["out"]', "`sparse` is no layout"),
         ("clone", '["x", { string = "nhwc" }]', '["out"]', "`nhwc` is no memory format"),
@@ -124,7 +115,7 @@ def test_what_runs_for_an_operator(operator, arguments, runs):
         ("view", '["x", ["N", "M"]]', '["out"]', "the result `out` may share the memory of `x`"),
         ("neg", '["t"]', '["t"]', "`t` is used before `neg` produces it"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_call(operator, arguments, results, words):
     assert words in said(text_of(step(operator, arguments, results)))
 

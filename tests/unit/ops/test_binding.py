@@ -130,6 +130,9 @@ def test_a_constant_may_be_an_argument_where_the_language_allows_it(monkeypatch)
     assert "args.B: `B` is a constant of `k`" in said
 
 
+TUPLE = '{ t = ["N", "eps"] }'
+
+
 @pytest.mark.parametrize(
     ("keys", "parameters", "words"),
     [
@@ -140,6 +143,8 @@ def test_a_constant_may_be_an_argument_where_the_language_allows_it(monkeypatch)
         ({"ones": '["m"]'}, "x, n, BLOCK!", "ones: `k` has no integer argument `m`"),
         ({"divisible": '["x"]'}, "x, BLOCK!", "divisible: `x` is not an integer, but `x`"),
         ({"int64": '["eps"]'}, "eps, BLOCK!", "int64: `eps` is not an integer, but `eps`"),
+        ({"args": TUPLE, "ones": '["t.1"]'}, "t, BLOCK!", "ones: `t.1` is not an integer, but"),
+        ({"args": TUPLE, "ones": '["t"]'}, "t, BLOCK!", "ones: `k` has no integer argument `t`"),
     ],
 )
 def test_what_does_not_fit(keys, parameters, words):
@@ -150,11 +155,6 @@ def autotuned(grid):
     op = op_of(text_of(configs='"autotune"', grid=grid, constants='{ EVEN = "N % BLOCK == 0" }'))
     own = (Candidate((("BLOCK", 1),)), Candidate((("BLOCK", 2),)))
     return dataclasses.replace(op, launches=(dataclasses.replace(op.launches[0], candidates=own),))
-
-
-def test_names_of_the_kernels_own_constants():
-    bound, _ = joined(autotuned('["cdiv(N, BLOCK)"]'), "k", "x, N, BLOCK!, EVEN!")
-    assert bound.constants == ("BLOCK", "EVEN")
 
 
 def test_names_that_are_not_among_the_kernels_own_constants():
@@ -237,13 +237,6 @@ def test_what_is_wrong_with_the_kernels_own_candidates(own, keep, words):
     assert words in said[0]
 
 
-def test_conditions_that_name_nothing_of_the_kernel():
-    op = op_of(text_of(configs='"autotune"', grid="[1]", keep='["BLOK > 1", "num_warps > 0"]'))
-    _, said = joined(op, "k", "x")
-    assert "keep: `BLOK > 1`: `BLOK` is unknown (column 1)" in said
-    assert "num_warps" not in said
-
-
 def test_strides_of_a_tensor_that_may_be_none():
     bound, _ = joined(op_of(text_of()), "k", "stride_bn, stride_xn, BLOCK!")
     assert values(bound) == {
@@ -267,22 +260,7 @@ def test_parts_of_arguments():
             bound.source(name)
 
 
-def test_a_tuple_has_no_integer_there():
-    args = '{ t = ["N", "eps"] }'
-    _, said = joined(op_of(text_of(args=args, ones='["t.1", "t"]')), "k", "t, BLOCK!")
-    assert "ones: `t.1` is not an integer, but `eps`" in said
-    assert "ones: `k` has no integer argument `t`" in said
-
-
 def test_strides_of_what_is_described():
     args = '{ c_desc = { tensor = "w", block = [16] } }'
     bound, _ = joined(op_of(text_of(args=args)), "k", "c_desc, stride_cn, BLOCK!")
     assert values(bound)["stride_cn"] == "stride(w, 0)"
-
-
-def test_examples():
-    (add,) = example("add")
-    assert joined(add, "add_kernel", "x_ptr, y_ptr, out_ptr, n, BLOCK!")[0]
-    _, splitk = example("gemm")
-    bound, _ = joined(splitk, "reduce_kernel", "partial_ptr, out_ptr, n, splits, BLOCK!", launch=1)
-    assert values(bound)["n"] == "M * N"

@@ -46,12 +46,6 @@ def test_round_trip():
     assert hash(IMAGE) == hash(KernelImage.from_json(json.loads(text)))
 
 
-def test_target():
-    assert str(IMAGE.target) == "sm_90a"
-    assert str(dataclasses.replace(IMAGE, arch="sm_80", kind="ptx").target) == "compute_80"
-    assert str(dataclasses.replace(IMAGE, arch="gfx942", kind="hsaco").target) == "gfx942"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -98,13 +92,6 @@ def test_what_no_image_is(change, words):
 def test_what_no_parameter_is(parameter, words):
     with pytest.raises(ValueError, match=words):
         ImageParameter(*parameter)
-
-
-def test_a_part_comes_with_64_and_32_bits():
-    """As Triton passes a descriptor where there are no tensor maps."""
-    twice = tuple(ImageParameter("int", width, "d.shape.0") for width in ("i64", "i32"))
-    changed = dataclasses.replace(IMAGE, parameters=(*IMAGE.parameters, *twice))
-    assert KernelImage.from_json(json.loads(json.dumps(changed.to_json()))) == changed
 
 
 @pytest.mark.parametrize(

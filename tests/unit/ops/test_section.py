@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import pytest
-
 from kbuild.ops.model import Dimension
 from kbuild.ops.steps import Candidate
-from tests.support.sections import example, op_of, text_of
+from tests.support.sections import op_of, text_of
 
 
 def test_the_shortest_op():
@@ -28,22 +24,6 @@ def test_the_shortest_op():
         Candidate((("BLOCK", 256),)),
     )
     assert [str(axis) for axis in launch.grid] == ["cdiv(N, BLOCK)"]
-
-
-def test_frozen_and_hashable():
-    op = op_of(text_of())
-    assert hash(op) == hash(op_of(text_of()))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        op.kernel = "other"
-
-
-def test_dtypes_of_all_tensors():
-    assert op_of(text_of()).dtype_sets() == (
-        dict.fromkeys(["x", "w", "b", "out"], "float16"),
-        dict.fromkeys(["x", "w", "b", "out"], "float32"),
-    )
-    (only,) = op_of(text_of(dtypes='"bfloat16"')).dtype_sets()
-    assert set(only.values()) == {"bfloat16"}
 
 
 def test_dtypes_by_tensor():
@@ -77,12 +57,6 @@ def test_a_predicate_knows_its_candidates_constants():
     assert second.when is None, "it always holds"
 
 
-def test_the_kernels_own_candidates():
-    (launch,) = op_of(text_of(configs='"autotune"', grid='["cdiv(N, ANY)"]')).launches
-    assert launch.autotune
-    assert launch.candidates == ()
-
-
 def test_constants():
     constants = (
         '{ ONE = 1, FLAG = true, TEXT = { string = "gelu" }, EVEN = "N % BLOCK == 0", '
@@ -113,44 +87,12 @@ def test_sources_of_arguments():
     }
 
 
-def test_a_tuple():
-    (launch,) = op_of(text_of(args='{ t = ["N * 2", "x", "eps", 0.5, true] }')).launches
-    ((_, source),) = launch.args
-    assert source.kind == "tuple"
-    assert [item.kind for item in source.items] == ["int", "tensor", "float", "float", "bool"]
-    assert str(source) == "(N * 2, x, eps, 0.5, True,)"
-
-
-def test_a_descriptor():
-    args = '{ d = { tensor = "w", block = ["BLOCK // 2"], padding = "nan" } }'
-    (launch,) = op_of(text_of(args=args)).launches
-    ((_, source),) = launch.args
-    assert (source.kind, source.name, source.padding) == ("descriptor", "w", "nan")
-    assert str(source) == "descriptor(w, [BLOCK // 2], nan)"
-    assert [source.block_shape(c.constants) for c in launch.candidates] == [(64,), (128,)]
-
-
 def test_the_layout_of_a_descriptor():
     layout = "{ transposed = true, swizzle_byte_width = 64 }"
     args = f'{{ d = {{ tensor = "w", block = [64], layout = {layout} }} }}'
     (launch,) = op_of(text_of(args=args)).launches
     ((_, source),) = launch.args
     assert source.layout == (("swizzle_byte_width", 64), ("transposed", True))
-
-
-def test_dtypes_as_constants():
-    constants = '{ T = { dtype = "w" }, ACC = { dtype = "float32" } }'
-    (launch,) = op_of(text_of(constants=constants)).launches
-    assert [(c.name, c.dtype_of, c.dtype) for c in launch.constants] == [
-        ("T", "w", ""),
-        ("ACC", "", "float32"),
-    ]
-
-
-def test_what_candidates_must_meet():
-    configs = "[{ BLOCK = 128, num_warps = 4 }, { BLOCK = 256, num_warps = 8 }]"
-    op = op_of(text_of(configs=configs, keep='["BLOCK * num_warps < 2048"]'))
-    assert [dict(c.constants) for c in op.launches[0].candidates] == [{"BLOCK": 128}]
 
 
 def test_what_depends_on_the_call_goes_into_the_predicate():
@@ -198,12 +140,6 @@ def test_questions_behind_a_guard():
     assert len(op.let) == 2
 
 
-def test_contiguous():
-    assert op_of(text_of(contiguous="true")).contiguous == ("x", "w", "b")
-    assert op_of(text_of(contiguous='["w"]')).contiguous == ("w",)
-    assert op_of(text_of()).contiguous == ()
-
-
 def test_dimensions_from_both_ends():
     shapes = '{ x = ["B", "...", "M", "N"], w = ["N", 4, "n * 2"], out = "x" }'
     op = op_of(text_of(shapes=shapes))
@@ -211,40 +147,3 @@ def test_dimensions_from_both_ends():
     assert op.shape("out") == op.shape("x")
     assert op.shape("w").rank == 3
     assert op.shape("x").rank is None
-
-
-def test_several_results():
-    op = op_of(
-        text_of(
-            schema='"k(Tensor x) -> (Tensor, Tensor mean)"',
-            shapes='{ x = ["M", "N"], out0 = "x", mean = ["M"] }',
-            dtypes='{ x = ["float16"], out0 = "x", mean = "float32" }',
-        )
-    )
-    assert op.results == ("out0", "mean")
-
-
-def test_an_op_that_only_writes():
-    op = op_of(text_of(schema='"k(Tensor(a!) x) -> ()"', shapes='{ x = ["N"] }'))
-    assert op.results == ()
-    assert op.schema.mutated == ("x",)
-
-
-def test_examples():
-    (add,) = example("add")
-    assert len(add.dtype_sets()) == 3
-    rmsnorm, inplace = example("rmsnorm")
-    assert [str(c.when) for c in rmsnorm.launches[0].candidates] == [
-        "N <= 1024",
-        "N <= 4096",
-        "None",
-    ]
-    assert inplace.fallback == "jit"
-    gemm, splitk = example("gemm")
-    assert len(gemm.launches[0].candidates) == 24
-    assert [launch.functions for launch in splitk.launches] == [
-        ("splitk_kernel",),
-        ("reduce_kernel",),
-    ]
-    assert splitk.launches[0].candidates[1].archs == ("9.0",)
-    assert splitk.launches[1].path == ("kernel", "gemm", "op", 1, "launch", 1)

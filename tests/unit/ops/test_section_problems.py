@@ -22,64 +22,38 @@ def one(text, line, words):
     ("schema", "words"),
     [
         ("k(Tensor x, Tensor w)", "expected `->`, found the end (column 22)"),
-        (
-            "a::k(Tensor x, Tensor w) -> Tensor",
-            "has a namespace\n  hint: kbuild gives each variant",
-        ),
+        ("a::k(Tensor x, Tensor w) -> Tensor",
+         "has a namespace\n  hint: kbuild gives each variant"),
         ("k.o(Tensor x, Tensor w) -> Tensor", "overloads are not supported"),
-        (
-            "k(Tensor x, Tensor w, Layout s) -> Tensor",
-            "`s` is a `Layout`\n  hint: Python around the op",
-        ),
+        ("k(Tensor x, Tensor w, Layout s) -> Tensor",
+         "`s` is a `Layout`\n  hint: Python around the op"),
         ("k(Tensor x, Tensor w, str[] s) -> Tensor", "`s` is a `str[]`\n  hint: write one `str`"),
-        (
-            "k(Tensor x, Tensor w, int?[] s) -> Tensor",
-            "`s` is a `int?[]`\n  hint: write one `int?`",
-        ),
-        (
-            "k(Tensor x, Tensor w, str?[] s) -> Tensor",
-            "`s` is a `str?[]`\n  hint: write one `str?`",
-        ),
-        (
-            "k(Tensor x, Tensor w, ScalarType[] s) -> Tensor",
-            "`s` is a `ScalarType[]`\n  hint: write one `ScalarType`",
-        ),
-        (
-            "k(Tensor x, Tensor w, MemoryFormat s) -> Tensor",
-            "`s` is a `MemoryFormat`\n  hint: Python around the op",
-        ),
+        ("k(Tensor x, Tensor w, int?[] s) -> Tensor",
+         "`s` is a `int?[]`\n  hint: write one `int?`"),
+        ("k(Tensor x, Tensor w, str?[] s) -> Tensor",
+         "`s` is a `str?[]`\n  hint: write one `str?`"),
+        ("k(Tensor x, Tensor w, ScalarType[] s) -> Tensor",
+         "`s` is a `ScalarType[]`\n  hint: write one `ScalarType`"),
+        ("k(Tensor x, Tensor w, MemoryFormat s) -> Tensor",
+         "`s` is a `MemoryFormat`\n  hint: Python around the op"),
         ("k(Tensor x, Tensor w, Generator? s) -> Tensor", "is a `Generator?`\n  hint: pass a seed"),
         ("k(Tensor x, Tensor w, Stream s) -> Tensor", "`s` is a `Stream`\n  hint: an op launches"),
         ("k(Tensor x, Tensor w, complex s) -> Tensor", "`s` is a `complex`\n  hint: pass its two"),
-        (
-            "k(Tensor x, Tensor w, Scalar[] s) -> Tensor",
-            "`s` is a `Scalar[]`\n  hint: write `float`",
-        ),
+        ("k(Tensor x, Tensor w, Scalar[] s) -> Tensor",
+         "`s` is a `Scalar[]`\n  hint: write `float`"),
         ("k(Tensor x, Tensor w, Device[] s) -> Tensor", "`s` is a `Device[]`\n  hint: write one"),
-        (
-            "k(Tensor x, Tensor w, Tensor[]? s) -> Tensor",
-            "is a `Tensor[]?`\n  hint: write `Tensor?[",
-        ),
-        (
-            "k(Tensor x, Tensor w, bool?[] s) -> Tensor",
-            "`s` is a `bool?[]`\n  hint: write one `bool?`",
-        ),
-        (
-            "k(Tensor x, Tensor w, Tensor[] s) -> Tensor",
-            "does not say how many tensors `s` has\n  hint: write `Tensor[2] s`, or use `s[0]`",
-        ),
-        (
-            "k(Tensor x, Tensor w, Tensor?[] s) -> Tensor",
-            "does not say how many tensors `s` has\n  hint: write `Tensor?[2] s`, or use",
-        ),
-        (
-            "k(Tensor x, Tensor w, Tensor[65] s) -> Tensor",
-            "`s` has 65 tensors; an op takes at most 64",
-        ),
-        (
-            "k(Tensor x, Tensor w, Tensor?[9] s) -> Tensor",
-            "`s` has 9 tensors; an op takes at most 8",
-        ),
+        ("k(Tensor x, Tensor w, Tensor[]? s) -> Tensor",
+         "is a `Tensor[]?`\n  hint: write `Tensor?["),
+        ("k(Tensor x, Tensor w, bool?[] s) -> Tensor",
+         "`s` is a `bool?[]`\n  hint: write one `bool?`"),
+        ("k(Tensor x, Tensor w, Tensor[] s) -> Tensor",
+         "does not say how many tensors `s` has\n  hint: write `Tensor[2] s`, or use `s[0]`"),
+        ("k(Tensor x, Tensor w, Tensor?[] s) -> Tensor",
+         "does not say how many tensors `s` has\n  hint: write `Tensor?[2] s`, or use"),
+        ("k(Tensor x, Tensor w, Tensor[65] s) -> Tensor",
+         "`s` has 65 tensors; an op takes at most 64"),
+        ("k(Tensor x, Tensor w, Tensor?[9] s) -> Tensor",
+         "`s` has 9 tensors; an op takes at most 8"),
         ("k(Tensor x, Tensor w, Device s='cpu') -> Tensor", "write `Device? s=None`: that of"),
         ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: write `float`"),
         ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
@@ -88,7 +62,7 @@ def one(text, line, words):
         ("class(Tensor x, Tensor w) -> Tensor", "`class` cannot be a name here"),
         ("k(Tensor(a) x, Tensor w) -> Tensor", "`Tensor(a) x` shares memory with a result"),
     ],
-)
+)  # fmt: skip
 def test_schemas(schema, words):
     one(text_of(schema=f'"{schema}"', shapes='{ x = ["N"], w = ["N"], out = "x" }'), SCHEMA, words)
 
@@ -202,46 +176,31 @@ def test_dtypes(dtypes, words):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        (
-            "grid",
-            '["cdiv(N, BLOK)"]',
-            "`BLOK` is unknown (column 9)\n  hint: did you mean `BLOCK`?",
-        ),
+        ("grid", '["cdiv(N, BLOK)"]',
+         "`BLOK` is unknown (column 9)\n  hint: did you mean `BLOCK`?"),
         ("grid", '["N", "N", "N", "N"]', "has 4 dimensions\n  hint: a grid has at most 3"),
         ("grid", "[]", "kernel.k.op: has no `grid`"),
         ("grid", "[-1]", "`-1` is negative"),
         ("grid", "[1.5]", "must be a string or an integer, not a float"),
         ("grid", '["numel(y)"]', "`y` is not a tensor"),
         ("grid", '["has(x)"]', "`x` is never None"),
-        (
-            "configs",
-            "[{ BLOCK = 1, X = 2 }, { BLOCK = 2 }]",
-            "lacks `X`, which another candidate sets",
-        ),
+        ("configs", "[{ BLOCK = 1, X = 2 }, { BLOCK = 2 }]",
+         "lacks `X`, which another candidate sets"),
         ("configs", "[{ BLOCK = 1 }, { BLOCK = 1 }]", "is the same as candidate 1"),
         ("configs", "[{ BLOCK = [1] }]", "must be a number, a boolean or a string, not a list"),
         ("configs", '[{ BLOCK = 1, when = "M > 1" }, { BLOCK = 2 }]', "`M` is unknown"),
         ("configs", '[{ BLOCK = 1, when = "N" }, { BLOCK = 2 }]', "is a number, not a condition"),
         ("configs", "[{ BLOCK = 1, when = 3 }, { BLOCK = 2 }]", "must be a condition in quotes"),
         ("configs", '[{ BLOCK = 1, when = "BLOCK > 1" }, { BLOCK = 2 }]', "never holds"),
-        (
-            "configs",
-            '[{ BLOCK = 0, when = "3 % BLOCK == 0" }, { BLOCK = 2 }]',
-            "always gives division",
-        ),
+        ("configs", '[{ BLOCK = 0, when = "3 % BLOCK == 0" }, { BLOCK = 2 }]',
+         "always gives division"),
         ("configs", '[{ BLOCK = 1, when = "N > 1" }]', "warning: kernel.k.op[0].configs: every"),
         ("configs", '[{ BLOCK = 1, archs = "9.0" }]', "must be a list of archs"),
         ("configs", "[{ BLOCK = 1, aligned = 1 }]", "aligned: must be a boolean, not an integer"),
-        (
-            "configs",
-            "[{ BLOCK = 1, aligned = true }]",
-            "warning: kernel.k.op[0].configs: every candidate has `aligned`: calls that",
-        ),
-        (
-            "configs",
-            '[{ BLOCK = 1, aligned = true }, { BLOCK = 2, when = "N > 2" }]',
-            "warning: kernel.k.op[0].configs: every candidate has `when` or `aligned`: calls",
-        ),
+        ("configs", "[{ BLOCK = 1, aligned = true }]",
+         "warning: kernel.k.op[0].configs: every candidate has `aligned`: calls that"),
+        ("configs", '[{ BLOCK = 1, aligned = true }, { BLOCK = 2, when = "N > 2" }]',
+         "warning: kernel.k.op[0].configs: every candidate has `when` or `aligned`: calls"),
         ("configs", '[{ BLOCK = 1, archs = ["90"] }]', "`90` is not an arch\n  hint: e.g. `9.0`"),
         ("configs", "[{ BLOCK = inf }]", "must be a number, a boolean or a string, not a float"),
         ("constants", "{ X = nan }", "must be a finite number"),
@@ -251,11 +210,8 @@ def test_dtypes(dtypes, words):
         ("matrix", "{ BLOCK = [1] }", "`configs` is given too"),
         ("constants", '{ W = "N" }', "`N` differs from call to call, so the values"),
         ("constants", "{ W = { value = 1.5 } }", "is neither an expression with choices"),
-        (
-            "constants",
-            '{ W = { value = "N", choice = [1] } }',
-            "unknown key\n  hint: did you mean `choices`?",
-        ),
+        ("constants", '{ W = { value = "N", choice = [1] } }',
+         "unknown key\n  hint: did you mean `choices`?"),
         ("constants", '{ W = { value = "N", choices = [1, 1] } }', "is neither an expression"),
         ("constants", "{ W = [1] }", "`triton` kernels take no tuple as a constant"),
         ("constants", "{ BLOCK = 1 }", "`BLOCK` is a constant already"),
@@ -277,31 +233,16 @@ def test_dtypes(dtypes, words):
         ("args", '{ a = { tensor = "w", block = [8], pad = 1 } }', "unknown key"),
         ("args", '{ a = { tensor = "w", block = [8], padding = "one" } }', "must be `zero` or"),
         ("args", '{ a = { tensor = "w", block = [8], layout = 64 } }', "must be a table, not"),
-        (
-            "args",
-            '{ a = { tensor = "w", block = [8], layout = { swizzle_byte_width = 16 } } }',
-            "must be one of 0, 32, 64, 128, not `16`",
-        ),
-        (
-            "args",
-            '{ a = { tensor = "w", block = [8], layout = { transposed = 1 } } }',
-            "layout.transposed: must be true or false, not an integer",
-        ),
-        (
-            "args",
-            '{ a = { tensor = "w", block = [8], layout = { transpose = true } } }',
-            "unknown key\n  hint: did you mean `transposed`?",
-        ),
-        (
-            "args",
-            '{ a = { tensor = "b", block = [8] } }',
-            '`b` may be None\n  hint: use it in a separate launch, `when = "has(b)"`',
-        ),
-        (
-            "grid",
-            '["numel(b)"]',
-            "`numel(b)`: `b` may be None (column 1)\n  hint: test it first: `nu",
-        ),
+        ("args", '{ a = { tensor = "w", block = [8], layout = { swizzle_byte_width = 16 } } }',
+         "must be one of 0, 32, 64, 128, not `16`"),
+        ("args", '{ a = { tensor = "w", block = [8], layout = { transposed = 1 } } }',
+         "layout.transposed: must be true or false, not an integer"),
+        ("args", '{ a = { tensor = "w", block = [8], layout = { transpose = true } } }',
+         "unknown key\n  hint: did you mean `transposed`?"),
+        ("args", '{ a = { tensor = "b", block = [8] } }',
+         '`b` may be None\n  hint: use it in a separate launch, `when = "has(b)"`'),
+        ("grid", '["numel(b)"]',
+         "`numel(b)`: `b` may be None (column 1)\n  hint: test it first: `nu"),
         ("grid", '["size(b, 0) if has(b) or N > 1 else 1"]', "`b` may be None (column 1)"),
         ("let", '{ a = "stride(b, 0)" }', "`b` may be None"),
         ("args", '{ a = "itemsize(b)" }', "`b` may be None"),
@@ -337,7 +278,7 @@ def test_dtypes(dtypes, words):
         ("ones", '["a", "a"]', "`a` is listed twice"),
         ("schem", '"k"', "unknown key\n  hint: did you mean `schema`?"),
     ],
-)
+)  # fmt: skip
 def test_keys(key, value, words):
     text = text_of(**{key: value})
     assert words in said(text)
@@ -433,21 +374,15 @@ def test_an_op_twice():
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (
-            '"triton"',
-            '"tirton"',
-            "2: kernel.k.language: `tirton` is not a language\n  hint: did you",
-        ),
+        ('"triton"', '"tirton"',
+         "2: kernel.k.language: `tirton` is not a language\n  hint: did you"),
         ('language = "triton"\n', "", "1: kernel.k.language: is missing\n  hint: allowed: `cute`"),
-        (
-            "triton==3.9.0",
-            "triton>=3",
-            "3: kernel.k.toolchain: `triton>=3` is not an exact version",
-        ),
+        ("triton==3.9.0", "triton>=3",
+         "3: kernel.k.toolchain: `triton>=3` is not an exact version"),
         ("triton==3.9.0", "torch==2.0", "does not say which version of `triton` compiles this"),
         ('src = ["k.py"]\n', "", "names no Python source"),
     ],
-)
+)  # fmt: skip
 def test_sections(old, new, words):
     assert words in said(text_of().replace(old, new, 1))
 
@@ -533,40 +468,22 @@ def test_other_arguments_are_fine():
         ("constants", '{ C = { value = "e", choices = [true] } }', "must list different numbers"),
         ("constants", '{ C = { value = "s", choices = [] } }', "lists no values"),
         ("constants", '{ C = { value = "e", choices = { a = 1 } } }', "`a` is not a float"),
-        (
-            "constants",
-            '{ C = { value = "N", choices = { a = 1 } } }',
-            "`a` is not an integer, `true`",
-        ),
-        (
-            "constants",
-            '{ C = { value = "N", choices = { 1 = [] } } }',
-            "is not a value of a constant",
-        ),
-        (
-            "constants",
-            '{ C = { value = "N", choices = { 1 = { dtype = {} } } } }',
-            "is not a value of a constant",
-        ),
+        ("constants", '{ C = { value = "N", choices = { a = 1 } } }',
+         "`a` is not an integer, `true`"),
+        ("constants", '{ C = { value = "N", choices = { 1 = [] } } }',
+         "is not a value of a constant"),
+        ("constants", '{ C = { value = "N", choices = { 1 = { dtype = {} } } } }',
+         "is not a value of a constant"),
         ("constants", '{ C = { value = "N", choices = [1], none = true } }', "that may be None"),
-        (
-            "constants",
-            '{ C = { value = "N", choices = [1], none = 1 } }',
-            "none: must be a boolean",
-        ),
-        (
-            "constants",
-            '{ C = { value = "x", choices = { 1 = 2 } } }',
-            "not a value that can be chosen",
-        ),
+        ("constants", '{ C = { value = "N", choices = [1], none = 1 } }',
+         "none: must be a boolean"),
+        ("constants", '{ C = { value = "x", choices = { 1 = 2 } } }',
+         "not a value that can be chosen"),
         ("dtypes", '"float16"', "does not say which dtypes `d` can be"),
-        (
-            "dtypes",
-            '{ x = ["float16"], w = "x", d = "x", out = "d", more = "x" }',
-            "a list of dtypes",
-        ),
+        ("dtypes", '{ x = ["float16"], w = "x", d = "x", out = "d", more = "x" }',
+         "a list of dtypes"),
     ],
-)
+)  # fmt: skip
 def test_other_arguments(key, value, words):
     found = said(asked(**{key: value}))
     assert words in found, found
@@ -609,19 +526,13 @@ class TestListsOfTensors:
             ("shapes", '{ x = ["N"], out = "ys[0]", "zs[0]" = "x" }', "`ys[0]` may be None"),
             ("shapes", '{ ys = ["K"], x = ["N"], out = "x" }', "`K` is known only when `ys[0]` is"),
             ("grid", '["size(ys[0], 0)"]', "`ys[0]` may be None (column 1)\n  hint: test it first"),
-            (
-                "grid",
-                '["numel(xs)"]',
-                "`xs` is a list of tensors (column 1)\n  hint: `numel(xs[0])`",
-            ),
+            ("grid", '["numel(xs)"]',
+             "`xs` is a list of tensors (column 1)\n  hint: `numel(xs[0])`"),
             ("grid", '["xs"]', "`xs` is a list of tensors (column 1)\n  hint: `numel(xs[0])`"),
             ("grid", '["xs[0]"]', "`xs[0]` is a tensor (column 1)\n  hint: `numel(xs[0])`"),
             ("grid", '["len(xs)"]', "`xs` has 2 tensors (column 1)\n  hint: `numel(xs[0])`"),
-            (
-                "grid",
-                '["numel(xs[-1])"]',
-                "`xs[-1]` is not a tensor (column 1)\n  hint: did you mean `xs[1]",
-            ),
+            ("grid", '["numel(xs[-1])"]',
+             "`xs[-1]` is not a tensor (column 1)\n  hint: did you mean `xs[1]"),
             ("grid", '["numel(xs[x])"]', "a list index must be a number"),
             ("grid", '["1 if has(xs[0]) else 0"]', "`xs[0]` is never None"),
             ("zero", '["xs"]', "`xs[0]` is only read, so the op gives it no value"),
@@ -629,7 +540,7 @@ class TestListsOfTensors:
             ("contiguous", '["xz"]', "`xz` is not a tensor argument"),
             ("dtypes", '{ xs = ["float61"], x = "float16", ys = "x" }', "`float61` is not a dtype"),
         ],
-    )
+    )  # fmt: skip
     def test_keys(self, key, value, words):
         found = said(text_of(**{**self.KEYS, key: value}))
         assert words in found

@@ -11,13 +11,6 @@ from kbuild.ops.expression import parse_condition
 from kbuild.ops.steps import Launch
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.ops.unit import ImageTarget
-from tests.support.launcher.row_choice import (
-    OpCall,
-    choose_candidate,
-    key_distance,
-    nearest_row,
-    rows_for_call,
-)
 from tests.support.sections import op_of, text_of
 
 CONFIGS = """[
@@ -28,7 +21,6 @@ CONFIGS = """[
 ]"""
 CANDIDATES = op_of(text_of(configs=CONFIGS)).launches[0].candidates
 F16 = (("x", "float16"), ("out", "float16"))
-CALL = OpCall("NVIDIA H200", "sm_90", dict(F16), (64,), {"N": 64})
 
 
 def row(index: int, *key: int, **fields) -> TunedRow:
@@ -47,84 +39,6 @@ def row(index: int, *key: int, **fields) -> TunedRow:
             **fields,
         }
     )
-
-
-class TestChoose:
-    def test_without_a_table_the_first_that_fits(self):
-        assert choose_candidate(CANDIDATES, (), CALL) == 1
-        assert choose_candidate(CANDIDATES, (), replace(CALL, values={"N": 512})) == 0
-        assert choose_candidate(CANDIDATES, (), CALL, lambda index: index == 3) == 3
-        assert choose_candidate(CANDIDATES, (), CALL, lambda _: False) is None
-
-    def test_the_row_of_the_key(self):
-        assert choose_candidate(CANDIDATES, (row(1, 63), row(2, 64)), CALL) == 2
-
-    def test_the_nearest_row(self):
-        rows = (row(1, 1), row(2, 40))
-        assert choose_candidate(CANDIDATES, rows, CALL) == 2
-
-    def test_a_candidate_that_is_gone(self):
-        gone = row(2, constants=(("BLOCK", 999),))
-        assert choose_candidate(CANDIDATES, (gone,), CALL) == 1
-
-    def test_one_whose_when_does_not_hold_or_that_does_not_fit(self):
-        assert choose_candidate(CANDIDATES, (row(0),), CALL) == 1
-        assert choose_candidate(CANDIDATES, (row(2),), CALL, lambda index: index != 2) == 1
-
-    def test_true_is_not_one(self):
-        turned = row(1, options=(("num_warps", True),))
-        assert turned.among(CANDIDATES) is None
-
-
-class TestNearest:
-    def test_equally_near_rows_the_first_decides(self):
-        # log2(1 + x): 0, 1, 2.
-        rows = (row(1, 0), row(2, 3))
-        assert nearest_row(rows, (1,)) is rows[0]
-        assert nearest_row(rows[::-1], (1,)) is rows[1]
-
-    def test_negative_values_count_as_zero(self):
-        assert key_distance((-5, 3), (0, 1)) == 1.0
-
-    def test_the_largest_values(self):
-        assert key_distance((2**63 - 1,), (0,)) == 63.0
-
-    def test_several_parts(self):
-        rows = (row(1, 16, 4096), row(2, 4096, 16))
-        assert nearest_row(rows, (20, 4000)) is rows[0]
-
-    def test_an_op_without_a_key(self):
-        assert nearest_row((row(1, key=()),), ()) is not None
-
-
-class TestRows:
-    OWN = TunedTable("NVIDIA H200", "sm_90", (row(1),))
-    ALIKE = TunedTable("NVIDIA H100", "sm_90", (row(2),))
-    OTHER = TunedTable("NVIDIA A100", "sm_80", (row(3),))
-
-    def of(self, *tables, **fields):
-        return rows_for_call(tables, "k", "k", 0, replace(CALL, **fields))
-
-    def test_of_the_device_itself(self):
-        assert self.of(self.OTHER, self.ALIKE, self.OWN) == self.OWN.rows
-
-    def test_else_of_the_same_arch(self):
-        assert self.of(self.OTHER, self.ALIKE) == self.ALIKE.rows
-
-    def test_never_of_another(self):
-        assert self.of(self.OTHER) == ()
-
-    def test_a_table_of_the_device_without_such_rows_is_no_table(self):
-        other = replace(self.OWN, rows=(row(1, dtypes=(("x", "float32"),)),))
-        assert self.of(other, self.ALIKE) == self.ALIKE.rows
-
-    def test_rows_of_other_launches_dtypes_and_keys(self):
-        rows = (row(1, op="l"), row(1, launch=1), row(1, 1, 2), row(1, kernel="l"))
-        assert self.of(replace(self.OWN, rows=rows)) == ()
-        assert self.of(self.OWN, dtypes={"x": "float32"}) == ()
-
-    def test_tensors_that_are_none_have_no_dtype(self):
-        assert self.of(self.OWN, dtypes={"x": "float16"}) == self.OWN.rows
 
 
 class TestShipped:
@@ -188,11 +102,6 @@ class TestAligned:
     """A candidate with the aligned image alone is conditional."""
 
     ALL = tuple(replace(one, aligned=at in {0, 1}) for at, one in enumerate(CANDIDATES))
-
-    def test_the_next_one_runs_where_the_assumptions_do_not_hold(self):
-        assert choose_candidate(self.ALL, (), CALL) == 1
-        assert choose_candidate(self.ALL, (), replace(CALL, aligned=False)) == 2
-        assert choose_candidate(self.ALL, (row(1),), replace(CALL, aligned=False)) == 2
 
     def test_the_default_ones_go_on_past_it(self):
         launch = Launch(("k",), candidates=self.ALL)

@@ -45,10 +45,6 @@ def test_the_product():
     assert first.scalars == (("n", "int"), ("eps", "float"), ("f", "bool"), ("N", "int"))
 
 
-def test_the_same_each_time():
-    assert expand(without_optional(), ARCHS) == expand(without_optional(), ARCHS)
-
-
 def test_assumptions_are_those_of_aligned_units():
     op = without_optional(divisible='["n"]', ones='["N"]', int64='["n"]')
     for unit in expand(op, ARCHS):
@@ -70,20 +66,6 @@ def test_a_launch_that_contradicts_what_is_returned_has_no_units(when: str, coun
         )
     )
     assert len({unit.absent for unit in expand(op, ARCHS)}) == count
-
-
-def test_the_conditions_of_a_launch_are_read_together() -> None:
-    op = op_of(
-        text_of(
-            schema='"k(Tensor x, bool f, bool g) -> (Tensor y, Tensor? z, Tensor? w)"',
-            shapes='{ x = ["N"], y = "x", z = "x", w = "x" }',
-            returned='{ z = "f", w = "not (f and g)" }',
-            grid=None,
-            configs=None,
-            _more='[[kernel.k.op.launch]]\nfunction = "k"\ngrid = [1]\nwhen = "f and not g"\n',
-        )
-    )
-    assert {unit.absent for unit in expand(op, ARCHS)} == {()}
 
 
 def test_a_constant_and_an_argument_that_are_none():
@@ -121,16 +103,6 @@ def test_constants_that_candidates_decide():
     units = expand(without_optional(constants=constants), ARCHS)
     assert len(units) == 24
     assert {tuple(dict(unit.constants).values()) for unit in units} == {(128, False), (256, True)}
-
-
-def test_predicates_on_dtypes():
-    configs = '[{ BLOCK = 1, when = "itemsize(x) == 2" }, { BLOCK = 2 }]'
-    units = expand(without_optional(configs=configs), ARCHS[:1])
-    assert {(dict(u.dtypes)["x"], dict(u.constants)["BLOCK"]) for u in units} == {
-        ("float16", 1),
-        ("float16", 2),
-        ("float32", 2),
-    }
 
 
 def test_conditions_on_dtypes():
@@ -244,15 +216,6 @@ grid = [1]
     }
 
 
-def test_several_launches():
-    _, splitk = example("gemm")
-    units = expand(splitk, ARCHS[:1])
-    assert {unit.functions for unit in units} == {("splitk_kernel",), ("reduce_kernel",)}
-    assert len(units) == (2 + 1) * 2
-    assert dict(units[0].dtypes)["partial"] == "float32"
-    assert dict(units[0].args) == {"c_ptr": "partial", "k_per_split": "K // splits"}
-
-
 class TestKeys:
     def test_every_unit_has_its_own(self):
         units = expand(op_of(text_of(constants='{ HAS = "has(b)" }')), ARCHS)
@@ -284,15 +247,6 @@ class TestKeys:
         unit = expand(without_optional(), ARCHS)[0]
         other = dataclasses.replace(unit, **{field: 3 if field == "launch" else "other"})
         assert other.key(SOURCES, TOOLS) == unit.key(SOURCES, TOOLS)
-
-    def test_the_order_of_mappings_does_not(self):
-        unit = expand(without_optional(), ARCHS)[0]
-        first, second = {"a": "1", "b": "2"}, {"b": "2", "a": "1"}
-        assert unit.key(first, second) == unit.key(second, first)
-
-    def test_a_choice_of_true_is_not_one_of_one(self):
-        configs = "[{ BLOCK = 1 }, { BLOCK = true }]"
-        assert len(expand(without_optional(configs=configs), ARCHS[:1])) == 2 * 2 * 2
 
     def test_true_is_not_one(self):
         unit = expand(without_optional(), ARCHS)[0]
@@ -367,13 +321,6 @@ class TestTargets:
             ImageTarget.parse(text)
 
     @pytest.mark.parametrize(
-        ("arch", "kind"), [("sm_90", "hsaco"), ("gfx942", "ptx"), ("sm_90", "x")]
-    )
-    def test_kinds(self, arch, kind):
-        with pytest.raises(ValueError, match="is not an arch of"):
-            ImageTarget(arch, kind)
-
-    @pytest.mark.parametrize(
         ("arch", "wanted"),
         [
             ("8.0", ["sm_80"]),
@@ -436,10 +383,6 @@ class TestOnlyWhatACallCanHave:
         rows = [dict(unit.constants) for unit in expand(op, ARCHS[:1]) if unit.aligned]
         return [{key: value for key, value in row.items() if key != "BLOCK"} for row in rows]
 
-    def test_a_constant_that_follows_from_another_needs_no_choices(self) -> None:
-        found = self.found(f'{self.K}, P = "next_pow2(K)"', **NO_OPTIONAL)
-        assert found == [{"K": 64, "P": 64}, {"K": 96, "P": 128}, {"K": 128, "P": 128}]
-
     @pytest.mark.parametrize(
         "constants",
         [
@@ -462,11 +405,6 @@ class TestOnlyWhatACallCanHave:
             {"W": 48, "H": 3, "EVEN": False},
         ]
 
-    def test_by_what_candidates_set(self) -> None:
-        configs = "[{ BLOCK = 64 }, { BLOCK = 128 }]"
-        found = self.found('HALF = "BLOCK // 2"', configs=configs, **NO_OPTIONAL)
-        assert found == [{"HALF": 32}, {"HALF": 64}]
-
     def test_through_let(self) -> None:
         keys = {"let": '{ p = "next_pow2(K)", q = "p + p" }', **NO_OPTIONAL}
         found = self.found(
@@ -488,10 +426,6 @@ class TestOnlyWhatACallCanHave:
         assert self.found(constants, require='["has(b)"]') == [{"HAS": True}]
         found = self.found(constants, require='["has(b) or f"]')
         assert {one["HAS"] for one in found} == {True, False}
-
-    def test_require_on_dtypes(self) -> None:
-        keys = {"dtypes": '["float16", "float32"]', "require": '["itemsize(x) == 4"]'}
-        assert len(self.found(self.K, **keys, **NO_OPTIONAL)) == 3
 
     @pytest.mark.parametrize("seed", range(20))
     def test_nothing_is_lost_that_a_call_can_have(self, seed: int) -> None:

@@ -72,20 +72,13 @@ def test_the_local_version_is_the_variant_without_its_system(name, local):
         ([f"torch-stable-abi210-cpu-{LINUX}"], "torch>=2.10"),
         (["torch-cuda"], "torch"),
         ([f"tvm-ffi01-cpu-{LINUX}"], "apache-tvm-ffi==0.1.*"),
-        (
-            [f"torch211-cxx11-cpu-{LINUX}", f"torch213-cxx11-cpu-{LINUX}"],
-            "torch>=2.11,<2.14,!=2.12.*",
-        ),
-        (
-            [
-                f"torch208-cxx11-cpu-{LINUX}".replace("208", "28"),
-                f"torch-stable-abi210-cpu-{LINUX}",
-            ],
-            "torch>=2.8,!=2.9.*",
-        ),
+        ([f"torch211-cxx11-cpu-{LINUX}", f"torch213-cxx11-cpu-{LINUX}"],
+         "torch>=2.11,<2.14,!=2.12.*"),
+        ([f"torch208-cxx11-cpu-{LINUX}".replace("208", "28"), f"torch-stable-abi210-cpu-{LINUX}"],
+         "torch>=2.8,!=2.9.*"),
         ([f"torch213-cxx11-cpu-{LINUX}", "torch-cuda"], "torch"),
     ],
-)
+)  # fmt: skip
 def test_requirements(names, requirement):
     assert framework_requirement([Variant.parse(name) for name in names]) == requirement
 

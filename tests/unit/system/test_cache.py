@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import cache as module
-from kbuild.system.atomic import replace_file
 from kbuild.system.cache import FACTS, KINDS, OBJECTS, PROJECT_KINDS, Cache, Kind
 from kbuild.system.code_digest import PACKAGE
 
@@ -260,13 +259,6 @@ def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
     first.release()
     second.wait()
     assert first.try_acquire()
-
-
-def test_a_replacement_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-    with full_disk(), pytest.raises(OSError):  # noqa: PT011 - the system's own
-        replace_file(str(tmp_path / "file"), b"new")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
 
 
 def test_it_imports_next_to_nothing() -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kbuild.system import code_digest as module
-from kbuild.system.cache import CONFIG_CHECKS, Cache
-from kbuild.system.code_digest import PACKAGE, code_digest, package_digest
+from kbuild.system.code_digest import package_digest
 
 AN_HOUR = 3600 * 10**9
 
@@ -85,13 +82,6 @@ def test_every_change_is_seen(package: Path, tmp_path: Path, change, *, keeps: b
     assert again(cache, package) != before
 
 
-def test_nothing_is_read_while_nothing_changes(package: Path, tmp_path: Path, reads) -> None:
-    before = again(tmp_path / "cache", package)
-    assert len(reads) == 4
-    assert again(tmp_path / "cache", package) == before
-    assert len(reads) == 4
-
-
 def test_touching_only_costs_reading(package: Path, tmp_path: Path, reads) -> None:
     before = again(tmp_path / "cache", package)
     os.utime(package / "__init__.py", ns=(1, 1))
@@ -155,71 +145,3 @@ def renewed(site: Path, name: str, version: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     return folder
-
-
-def test_the_code_of_a_maker(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.py", tmp_path / "b.py"
-    first.write_text("1")
-    second.write_text("2")
-    before = code_digest(first, second)
-    code_digest.cache_clear()
-    second.write_text("3")
-    assert code_digest(first, second) != before
-
-
-TOML = """\
-[general]
-name = "relu"
-version = 1
-edition = 5
-license = "MIT"
-backends = ["cpu"]
-
-[torch]
-src = ["a.cpp"]
-"""
-
-
-class TestAnotherKbuild:
-    """A copy of the whole package, of which one module is changed as an upgrade does."""
-
-    @pytest.fixture
-    def copy(self, tmp_path: Path) -> Path:
-        shutil.copytree(
-            PACKAGE, tmp_path / "copy" / "kbuild", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        (tmp_path / "copy" / "templates").mkdir()
-        return tmp_path / "copy"
-
-    @pytest.fixture
-    def root(self, tmp_path: Path) -> Path:
-        root = tmp_path / "project"
-        (root / "torch-ext" / "relu").mkdir(parents=True)
-        (root / "torch-ext" / "relu" / "__init__.py").write_text("__all__ = []\n")
-        (root / "a.cpp").write_text("")
-        (root / "build.toml").write_text(TOML)
-        return root
-
-    def judged(self, copy: Path, root: Path) -> str:
-        """The judgement, and whether models were loaded for it."""
-        program = (
-            "import sys; from kbuild.__main__ import main; code = main(sys.argv[1:]);"
-            "print(code, 'pydantic' in sys.modules)"
-        )
-        command = (sys.executable, "-c", program, "check-config", "--json", str(root))
-        env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        env["KBUILD_CACHE_DIR"] = str(copy.parent / "cache")
-        done = subprocess.run(  # noqa: TID251
-            command, cwd=copy.parent, env=env, check=True, capture_output=True, text=True
-        )
-        return done.stdout.splitlines()[-1]
-
-    @pytest.mark.parametrize(
-        "module", ["ops/schema/__init__.py", "ops/section.py", "ops/expression/__init__.py"]
-    )
-    def test_is_asked_again(self, copy: Path, root: Path, module: str) -> None:
-        assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
-        changed = copy / "kbuild" / module
-        changed.write_text(changed.read_text() + "\n# another rule\n")
-        assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
-        assert len([*Cache(copy.parent / "cache", CONFIG_CHECKS).entries()]) == 1

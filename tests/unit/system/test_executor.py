@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.compile import launcher_entries
-from kbuild.system.budget import Budget, Run, make_budget, open_run, other_launcher
+from kbuild.system.budget import Budget, Run, open_run, other_launcher
 from kbuild.system.errors import BuildError, UsageError
 from kbuild.system.executor import CombinedProgress, VariantTask, run_tasks
 from kbuild.system.processes import LocalRunner
@@ -117,13 +116,6 @@ def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
     assert most == [2]
 
 
-def test_nothing_is_prepared_when_time_is_over(tmp_path: Path) -> None:
-    with run_of(tmp_path, 1, time.time() - 1) as run:
-        assert run_tasks([VariantTask("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [
-            None
-        ]
-
-
 def test_an_exception_ends_the_others(tmp_path: Path) -> None:
     runner = LocalRunner()
     said = []
@@ -208,27 +200,6 @@ def wait_for_pids(path: Path, count: int) -> list[int]:
             return [int(pid) for pid in path.read_text().split()]
         time.sleep(0.05)
     raise AssertionError("the children did not start")
-
-
-def test_budgets() -> None:
-    budget = make_budget(3, 2000, 60)
-    assert (budget.jobs, budget.memory, budget.is_over) == (3, 2000, False)
-    assert budget.deadline == pytest.approx(time.time() + 60, abs=5)
-    own = make_budget()
-    assert own.jobs >= 1
-    assert own.memory > 100
-    assert own.deadline is None
-
-
-def test_entries_for_cmake() -> None:
-    entries = dict(launcher_entries(["CUDA", "CXX", "METAL"]))
-    assert list(entries) == [
-        "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER",
-    ]  # fmt: skip
-    words = entries["CMAKE_CUDA_COMPILER_LAUNCHER"].split(";")
-    assert words[1:3] == ["-I", "-S"]
-    assert Path(words[3]).is_file()
-    assert words[4] == "CUDA"
 
 
 def test_another_launcher_must_be_there() -> None:

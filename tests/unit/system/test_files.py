@@ -27,12 +27,6 @@ def test_conflicts_are_all_found_before_anything_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "a.txt").exists()
 
 
-def test_force_replaces(tmp_path: Path) -> None:
-    (tmp_path / "setup.py").write_text("mine")
-    FileSet({"setup.py": "theirs"}).write(tmp_path, force=True)
-    assert (tmp_path / "setup.py").read_text() == "theirs"
-
-
 def test_an_edited_file_is_a_conflict_an_unedited_one_is_updated(tmp_path: Path) -> None:
     FileSet({"a": "1", "b": "1"}).write(tmp_path)
     FileSet({"a": "2", "b": "1"}).write(tmp_path)
@@ -61,12 +55,6 @@ def test_remove_known_deletes_only_what_was_written(tmp_path: Path) -> None:
 def test_paths_stay_inside(path: str) -> None:
     with pytest.raises(ValueError, match="not a plain relative path"):
         FileSet({path: ""})
-
-
-def test_digest_is_independent_of_order_but_not_of_content() -> None:
-    assert FileSet({"a": "1", "b": "2"}).digest == FileSet({"b": "2", "a": "1"}).digest
-    assert FileSet({"a": "1"}).digest != FileSet({"a": "2"}).digest
-    assert FileSet({"ab": ""}).digest != FileSet({"a": "b"}).digest
 
 
 def test_what_a_killed_writer_left_is_used_up_by_the_next(tmp_path: Path) -> None:

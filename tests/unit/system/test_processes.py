@@ -24,20 +24,6 @@ def test_an_interpreter_has_one_name(tmp_path: Path) -> None:
     assert names == {tmp_path / "python3"}
 
 
-def test_another_interpreter_beside_it_is_another(tmp_path: Path) -> None:
-    for name in ("python3", "python3.9"):
-        (tmp_path / name).write_text(name)
-    assert canonical_interpreter(tmp_path / "python3.9") == tmp_path / "python3.9"
-    assert canonical_interpreter(tmp_path / "gone") == tmp_path / "gone"
-
-
-def test_of_a_long_output_a_listener_hears_everything_and_memory_has_the_ends() -> None:
-    heard: list[str] = []
-    done = LocalRunner().run((sys.executable, "-c", _LONG), listen=heard.append)
-    assert len(heard) == 100_000
-    assert len(done.output) < 2 * KEPT_CHARACTERS + 100
-
-
 def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "long.log"
     heard: list[str] = []

@@ -21,10 +21,6 @@ def test_plain_words_stay_bare():
     assert rendering.arguments(["a", "b c"]) == ' a "b c"'
 
 
-def test_list_separators_are_escaped_twice():
-    assert rendering.argument("a;b") == '"a\\\\;b"'
-
-
 @given(st.text(alphabet="a]=[\n\\$@{};"))
 def test_bracketed_text_ends_where_it_should(text):
     match = re.match(r"\[(=+)\[\n(.*?)\]\1\]", rendering.bracketed(text), flags=re.DOTALL)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 import time
@@ -21,7 +20,7 @@ from kbuild.system.progress import (
     report_current_work,
     report_work_to,
 )
-from kbuild.system.ui import Ui, can_animate, has_fold_groups, uses_color
+from kbuild.system.ui import Ui, uses_color
 
 WRONG = Problem("build.toml", 3, "general.nmae", "unknown key", "did you mean `name`?")
 DOUBT = Problem("build.toml", 0, "", "no `__all__`", severity="warning")
@@ -77,30 +76,12 @@ def test_when_there_is_color(stream, color, environ, expected):
     assert uses_color(stream(), color, environ) is expected
 
 
-def test_when_lines_are_redrawn():
-    assert can_animate(Terminal(), {})
-    assert not can_animate(io.StringIO(), {})
-    assert not can_animate(Terminal(), {"CI": "true"})
-    assert not can_animate(Terminal(), {"TERM": "dumb"})
-
-
-def test_when_logs_fold():
-    assert has_fold_groups({"CI": "true", "GITHUB_ACTIONS": "true"})
-    assert not has_fold_groups({"CI": "true"})
-
-
 def test_talk_and_data_have_their_streams(make):
     ui = make()
     ui.say("talk")
     ui.data("data")
     ui.data("")
     assert (ui._err.getvalue(), ui._out.getvalue()) == ("talk\n", "data\n")
-
-
-def test_json(make):
-    ui = make()
-    ui.data_json({"ä": [1]})
-    assert json.loads(ui._out.getvalue()) == {"ä": [1]}
 
 
 @pytest.mark.parametrize(
@@ -174,12 +155,6 @@ def test_table(make):
     ui = make()
     ui.table(("name", "n"), [("long name", "1"), ("x", "")])
     assert ui._out.getvalue() == "name       n\nlong name  1\nx\n"
-
-
-def test_table_without_rows(make):
-    ui = make()
-    ui.table(("name", "n"), [])
-    assert ui._out.getvalue() == "name  n\n"
 
 
 def test_plain_progress_is_seldom(clock):
@@ -274,15 +249,6 @@ def test_what_is_written_beside_a_bar_is_not_wrapped(monkeypatch, capsys):
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert f"{line.rstrip()}" in shown
     assert caret in shown
-
-
-def test_plain_progress_speaks_up_after_ten_seconds(clock):
-    said: list[str] = []
-    lines = LogProgress("build", said.append, clock)
-    for _ in range(25):
-        clock.now += 1
-        lines.update(0, 0, "")
-    assert len(said) == 2
 
 
 def test_short_work_says_nothing(make):

@@ -69,12 +69,6 @@ def test_amd_of_newer_llvm(target, number):
     assert image.target == target
 
 
-def test_sizes_are_of_the_code():
-    code = noted("90a")
-    (image,) = read(code)
-    assert image.size == len(code)
-
-
 @pytest.mark.parametrize(
     ("part", "words"),
     [

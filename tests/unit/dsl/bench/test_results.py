@@ -35,16 +35,6 @@ def results(*workloads: WorkloadResult) -> BenchmarkResults:
     return BenchmarkResults(workloads, LIMITS, {"gpu": "G", "cpu": "C"})
 
 
-def test_times() -> None:
-    measured = SideTimes(((1.0, 2.0, 3.0), (4.0, 5.0, 90.0)))
-    assert measured.medians == (2.0, 5.0)
-    assert measured.median == 3.5
-    entry = measured.to_json()
-    assert (entry["min_ms"], entry["max_ms"]) == (1.0, 90.0)
-    assert (entry["iterations"], entry["outliers"]) == (6, 1)
-    assert (entry["q1_ms"], entry["q3_ms"]) == measured.quartiles
-
-
 def test_a_ratio_is_that_of_each_process() -> None:
     # The second process is slower as a whole, which says nothing about either side.
     sides = {KERNEL: times(1.0, 4.0, 1.0), AGAINST: times(2.0, 8.0, 2.0)}
@@ -73,10 +63,6 @@ def test_a_regression_is_sure_when_it_exceeds_its_error() -> None:
 )
 def test_roofline(flops, limit, share) -> None:
     assert workload(flops=flops).share(LIMITS) == (pytest.approx(share), limit)
-
-
-def test_no_roofline_without_limits() -> None:
-    assert workload(flops=1.0).share(DeviceLimits()) == (0.0, "")
 
 
 def test_the_table_has_no_empty_columns() -> None:

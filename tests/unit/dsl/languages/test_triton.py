@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.devices import max_shared_memory
-from kbuild.dsl.languages import triton
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.language import LANGUAGES, flavour_of, release_facts
+from kbuild.ops.language import LANGUAGES, flavour_of
 from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import ImageTarget
 from tests.support.sections import op_of, text_of
 
 TRITON = LANGUAGES.get("triton")
 PIN = ("triton==3.9.0",)
-RELEASES = Path(triton.__file__).with_name("releases.toml")
 
 
 def resolved(*archs: str, backend: str = "cuda", toolkit: str = "13.0", pin: str = "3.9.0"):
@@ -100,16 +96,6 @@ def test_assemblers(version, toolkit, old, new):
     assert TRITON.program(pins, "rocm", ImageTarget.parse("gfx942")) is None
 
 
-def test_every_arch_has_its_shared_memory():
-    for version in ("3.4", "3.5", "3.6", "3.7", "3.8", "3.9"):
-        for kind in ("cuda12", "cuda13"):
-            for number in release_facts(RELEASES, version)[kind]:
-                target = ImageTarget(f"sm_{number.replace('.', '')}", "cubin")
-                assert 65536 <= max_shared_memory(target) <= 232448
-    assert max_shared_memory(ImageTarget.parse("gfx950")) == 163840
-    assert max_shared_memory(ImageTarget.parse("gfx1100")) == 65536
-
-
 def request(bound: BoundLaunch, **changes):
     op = op_of(text_of(divisible='["n"]', ones='["N"]', int64='["n"]'))
     units = expand(op, [ImageTarget.parse(changes.pop("target", "sm_90a"))])
@@ -142,12 +128,6 @@ def test_a_request():
     }  # fmt: skip
 
 
-def test_a_tensor_that_is_none():
-    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)), absent=("b",))
-    assert asked["types"]["b_ptr"] == "none"
-    assert asked["divisible"] == ["x_ptr", "n"]
-
-
 def test_tuples_descriptors_and_dtypes():
     pair = ArgumentSource("tuple", items=(ARGUMENTS[0][1], ARGUMENTS[2][1]))
     block = (parse("BLOCK"), parse("BLOCK // 2"))
@@ -157,14 +137,6 @@ def test_tuples_descriptors_and_dtypes():
     assert asked["types"] == {"pair": ["*fp16", "i64"], "d": "tensordesc<fp16[128, 64]>"}
     assert asked["divisible"] == ["pair.0", "n"]
     assert asked["constants"]["KIND"] == {"dtype": "float8e5"}
-
-
-def test_layouts_of_descriptors():
-    layout = (("swizzle_byte_width", 64), ("transposed", True))
-    source = ArgumentSource("descriptor", "x", block=(parse("BLOCK"),), layout=layout)
-    asked = request(BoundLaunch("k", (("d", source),), ("BLOCK",)))
-    assert asked["layouts"] == {"d": {"swizzle_byte_width": 64, "transposed": True}}
-    assert str(source).endswith("zero, swizzle_byte_width=64, transposed=True)")
 
 
 @pytest.mark.parametrize(

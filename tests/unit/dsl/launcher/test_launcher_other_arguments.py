@@ -227,13 +227,6 @@ class TestStrings:
         with pytest.raises(RuntimeError, match="`activation != 'silu' or mode is None`"):
             ops.act(X, "silu", "fast")
 
-    def test_only_what_require_allows_is_compiled(self):
-        units = [dict(one.unit.constants) for one in other()[0].launches[0].compiled]
-        assert {(unit["ACT"], unit["MODE"]) for unit in units} == {
-            *((act, mode) for act in ("gelu", "tanh") for mode in (1, "slow", None)),
-            ("silu", None),
-        }
-
 
 class TestFloats:
     @pytest.mark.parametrize(
@@ -424,12 +417,6 @@ class TestListsOfTensors:
         torch_ops.small([X[:4], X[:4]], [])
         assert len(driver.launches()) == 1
 
-    def test_only_what_require_allows_is_compiled(self):
-        (op,) = (one for one in other() if one.spec.name == "many")
-        kinds = {len(one.unit.absent) for one in op.launches[0].compiled}
-        assert kinds == {0, 1, 2, 3}
-        assert len({one.unit.absent for one in op.launches[0].compiled}) == 4
-
 
 class TestDevices:
     @pytest.fixture
@@ -465,13 +452,6 @@ class TestCandidatesWithNone:
         assert record.grid == grid
         assert record.integer(2) == parts
 
-    def test_they_are_compiled_with(self):
-        (op,) = (one for one in other() if one.spec.name == "split")
-        assert {one.unit.constants for one in op.launches[0].compiled} == {
-            (("SPLIT", 4), ("MODE", None), ("WIDE", 16)),
-            (("SPLIT", None), ("MODE", "None"), ("WIDE", 8)),
-        }
-
 
 def test_multiprocessors_in_a_shape(ops, driver):
     out = ops.parts(X)
@@ -497,11 +477,6 @@ class TestResultsThatMayBeNone:
         assert f"HAS={lse is not None}" in found
         assert grid[0] == (1 if lse is None else 16)
         assert lse is None or lse.shape == (16,)
-
-    def test_only_what_a_call_can_have_is_compiled(self):
-        (op,) = (one for one in other() if one.spec.name == "maybe")
-        kinds = {one.unit.absent for one in op.launches[0].compiled}
-        assert kinds == {(), ("b",), ("b", "lse")}
 
     def test_tvm_ffi_has_none(self):
         maybe = [one for one in other() if one.spec.name == "maybe"]

@@ -106,16 +106,10 @@ class TestArguments:
             ({"device_type": 8}, "`x` is on another kind of device; the op takes CPU tensors"),
             ({"data": None}, "`x` has no data: is it one of Torch's fake or meta tensors?"),
             ({"ndim": 65}, "`x` has 65 dimensions; there may be 64"),
-            (
-                {"lanes": 2},
-                NO_KERNEL.format("16 bits x 2"),
-            ),
-            (
-                {"bits": 4},
-                NO_KERNEL.format("4 bits"),
-            ),
+            ({"lanes": 2}, NO_KERNEL.format("16 bits x 2")),
+            ({"bits": 4}, NO_KERNEL.format("4 bits")),
         ],
-    )
+    )  # fmt: skip
     def test_tensors_that_are_none_for_the_op(self, caller, driver, changes, words):
         x, out = ones(4), ones(4)
         with pytest.raises(Raised) as caught:

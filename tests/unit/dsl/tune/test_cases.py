@@ -15,7 +15,7 @@ from kbuild.dsl.tune.cases import (
 )
 from kbuild.dsl.tune.jobs import is_made_for
 from kbuild.ops.model import TuneProposal, TuneSpec
-from tests.support.sections import example, op_of, said, text_of
+from tests.support.sections import op_of, said, text_of
 
 DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}
 
@@ -68,9 +68,6 @@ class TestTable:
     def test_what_is_wrong(self, tune, words):
         assert words in said(text_of(tune=tune))
 
-    def test_what_is_lacking_is_said_once(self):
-        assert said(text_of(tune="{ sizes = { n = [1, 2, 3] } }")).count("lacks") == 1
-
 
 class TestCase:
     OP = op_of(text_of(key='["N", "numel(x)", "stride(x, 0)", "has(b)", "sm_count()"]'))
@@ -113,12 +110,6 @@ class TestCase:
             ("bs", 1),
         ]
 
-    def test_numbers(self):
-        found = case(self.OP, N=64, n=5, eps=0.5, f=True)
-        assert dict(found.scalars) == {"n": 5, "eps": 0.5, "f": True}
-        assert found.values["n"] == 5
-        assert found.values["f"] == 1
-
     def test_a_condition_that_does_not_hold(self):
         op = op_of(text_of(require='["N % 16 == 0"]'))
         with pytest.raises(InvalidCase, match="`N % 16 == 0` does not hold"):
@@ -135,18 +126,6 @@ class TestCase:
         with pytest.raises(InvalidCase, match="the shape of `x` does not follow"):
             case(op, N=8)
 
-    def test_what_follows_from_others(self):
-        op = op_of(
-            text_of(
-                shapes='{ x = ["N"], w = ["2 * N"], b = ["N"], out = "x" }',
-                let='{ rows = "numel(x)", more = "rows + numel(w)" }',
-                key='["more"]',
-            )
-        )
-        found = case(op, N=8)
-        assert dict(found.shapes)["w"] == (16,)
-        assert found.key == (24,)
-
     def test_when(self):
         op = op_of(text_of(configs='[{ BLOCK = 1, when = "N > 10" }, { BLOCK = 2 }]'))
         assert not case(op, N=8).holds(0, 0)
@@ -162,19 +141,6 @@ class TestOrdinary:
         assert [found.key for found in cases] == [(2**n,) for n in (6, 8, 10, 12, 14)]
         assert all(found.bytes <= MOST_BYTES for found in cases)
         assert max(found.bytes for found in cases) > MOST_BYTES // 64
-
-    def test_without_a_key_one_call(self):
-        cases, _ = benchmark_cases(op_of(text_of()), DTYPES, {"sm_count()": 132})
-        assert len(cases) == 1
-
-    @pytest.mark.parametrize("name", ["gemm", "rmsnorm"])
-    def test_the_examples(self, name):
-        for op in example(name):
-            dtypes = op.dtype_sets()[0]
-            cases, left_out = benchmark_cases(op, dtypes, {"sm_count()": 132})
-            reasons = [reason for _, reason in left_out]
-            needs = ["`splits` has no value; give it one in `tune`"]
-            assert reasons == ([] if cases else needs)
 
     def test_why_there_is_none(self):
         op = op_of(text_of(require='["N == 3"]'))
@@ -208,16 +174,6 @@ class TestOrdinary:
         assert list(default_cases(op)) == [(("M", m), ("N", 1 << 20)) for m in (512, 4096)]
         cases, _ = benchmark_cases(op, DTYPES, {"sm_count()": 132})
         assert [dict(one.call)["M"] for one in cases] == [512]  # the least, though it is large
-
-    def test_many_dimensions_are_all_equal(self):
-        op = op_of(
-            text_of(
-                schema='"k(Tensor x) -> Tensor"',
-                shapes='{ x = ["A", "B", "C", "D"], out = "x" }',
-                grid="[1]",
-            )
-        )
-        assert [len({value for _, value in one}) for one in default_cases(op)] == [1] * 5
 
 
 @pytest.mark.parametrize(

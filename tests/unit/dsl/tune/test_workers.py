@@ -78,12 +78,6 @@ def test_four_devices_are_three_and_a_half_times_as_fast_as_one(tmp_path):
     assert seconds[1] / seconds[4] >= 3.5
 
 
-def test_a_device_measures_one_call_at_a_time(tmp_path):
-    host = SimulatedHost(gpus(4), times_of)
-    workers(tmp_path, host).measure(jobs(10))
-    assert max(host.busy_s.values()) <= host.now
-
-
 def test_a_straggler_does_not_hold_the_others(tmp_path):
     devices = gpus(4)
     devices["cuda:2"].submit_us = 5000.0
@@ -94,12 +88,6 @@ def test_a_straggler_does_not_hold_the_others(tmp_path):
     assert min(counts[name] for name in ("cuda:0", "cuda:1", "cuda:3")) >= 8
     others = [host.busy_s[name] for name in ("cuda:0", "cuda:1", "cuda:3")]
     assert max(others) < 1.5 * min(others)
-
-
-def test_more_devices_than_calls(tmp_path):
-    host = SimulatedHost(gpus(4), times_of)
-    assert workers(tmp_path, host).measure(jobs(1)) == ()
-    assert len({worker for worker, *_ in host.dealt}) == REPETITIONS
 
 
 def test_a_crash_is_the_candidates_and_the_others_are_measured(tmp_path):
@@ -223,13 +211,6 @@ def test_what_a_lost_device_had_is_measured_by_others(tmp_path):
     (message,) = messages
     assert message.startswith("cuda:1 is out of reach: its worker has gone; other devices measure")
     assert all(not mine.journal.outcome(job.id).failed for job in some)
-
-
-def test_a_device_that_had_nothing_to_do_takes_the_place_of_a_lost_one(tmp_path):
-    host, (one,) = LossyHost(gpus(2), times_of), jobs(1)
-    host.lost = frozenset({"cuda:0"})
-    assert workers(tmp_path, host).measure([one]) == ()
-    assert dealt(host)["cuda:1"] == REPETITIONS
 
 
 def test_no_device_is_left(tmp_path):

@@ -135,12 +135,6 @@ def test_objects_of_one_kernel_are_linked_together(library):
         assert Made(library, name).call() == (0, [1, 2, 3, 3, 4, 5, 6, 7])
 
 
-def test_the_stream_is_the_callers(library):
-    one = Made(library, "one")
-    one.call()
-    assert one.probed(ON_STREAM)
-
-
 def test_only_kernels_that_wait_are_launched_early(library):
     one, two = Made(library, "one"), Made(library, "two")
     one.call()
@@ -171,15 +165,6 @@ def test_loading_ahead(library):
         assert two.error() == b"what CUDA says"
     finally:
         two.probe(0, 0)
-
-
-def test_an_empty_grid_is_no_launch(library):
-    one = Made(library, "one")
-    before = one.probed(LAUNCHES)
-    assert one.call(n=0)[0] == 0
-    assert one.probed(LAUNCHES) == before
-    one.call(n=300 - 299)
-    assert (one.probed(LAUNCHES), one.probed(GRID)) == (before + 1, 1)
 
 
 def test_a_dimension_that_was_taken_for_granted(library):
@@ -226,13 +211,6 @@ def test_another_source_is_refused():
     ):
         with pytest.raises(RefusalError, match="TileLang wrote"):
             complete_source(emitted().replace(old, new), "k", kernels, ENTRY)
-
-
-def test_the_same_text_twice():
-    kernels = [DeviceKernel("add_kernel")]
-    first, second = (complete_source(emitted(), "k", kernels, ENTRY) for _ in range(2))
-    assert first == second
-    assert first != complete_source(emitted(), "other", kernels, ENTRY)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,6 @@ def only(hook: Any) -> dict[str, Any]:
     return found
 
 
-def test_nothing_is_said_of_nothing():
-    assert of(None, None) == {}
-
-
 def test_values():
     def hook(nargs):
         nargs["out"].zero_()
@@ -145,9 +141,6 @@ class TestTuner:
         )
         assert said["reset"] == [["out", 0], ["lock", 0]]
         assert said["problems"] == []
-
-    def test_restoring_alone_is_what_tuning_does_anyway(self):
-        assert hooks_of([tuner(restore_value=["x"])], [config()], ARGUMENTS) == {}
 
     def test_hooks_of_the_authors(self):
         kept = {}

@@ -162,13 +162,6 @@ def test_a_module_that_is_not_installed(project, tmp_path, monkeypatch, line, me
     assert (caught.value.file, caught.value.line) == ("pkg/k.py", 2)
 
 
-def test_inspect_finds_the_text(project):
-    """Triton reads functions with it; the path is the project's own, not the machine's."""
-    module = SourceCache().get(project("one", pkg__k="def f():\n    return 3\n")).main()
-    assert inspect.getsource(module.f) == "def f():\n    return 3\n"
-    assert module.f.__code__.co_filename == "pkg/k.py"
-
-
 @pytest.fixture
 def torch(project):
     """The stand-in, whether Torch is installed or not."""
@@ -418,11 +411,6 @@ def test_candidates_of_the_kernel():
     assert (found["key"], found["notes"]) == (["n"], [])
 
 
-def test_pruning_that_needs_no_call():
-    found = described(tuned([config(B=64), config(B=128)], lambda configs, named, **_: configs[1:]))
-    assert [one["constants"]["B"] for one in found["candidates"]] == [128]
-
-
 @pytest.mark.parametrize(
     ("prune", "why"),
     [
@@ -451,16 +439,6 @@ def test_pruning_by_constants_waits_for_an_image():
         one["constants"]["B"] for one in kernel.pruned(triton_functions.KnownArguments(D=64))
     ] == [64]
     assert len(kernel.pruned(triton_functions.KnownArguments())) == 2
-
-
-def test_a_pruning_function_may_change_what_it_gets():
-    def prune(configs, named, **given):
-        for one in configs:
-            one.kwargs["B"] *= 2
-        return configs
-
-    kernel = triton_functions.TritonKernel("k", tuned([config(B=64)], prune))
-    assert [kernel.describe()["candidates"][0]["constants"] for _ in range(2)] == [{"B": 128}] * 2
 
 
 def test_a_class_derived_from_triton_s():

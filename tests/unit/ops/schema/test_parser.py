@@ -8,33 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.ops.schema.model import BASES, Alias, Schema, SymbolicDefault, Type
+from kbuild.ops.schema.model import BASES, Schema, SymbolicDefault
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 
 WHOLE = (
     "rmsnorm(Tensor x, Tensor? bias, Tensor(a!) out, float eps=1e-6, int[2] pad=[0,0], *, "
     "bool causal=False, ScalarType? dtype=None) -> (Tensor, Tensor(a!))"
 )
-
-
-def test_every_part():
-    schema = parse_schema(WHOLE)
-    assert schema.name == "rmsnorm"
-    assert [argument.name for argument in schema.arguments] == [
-        *("x", "bias", "out", "eps", "pad", "causal", "dtype")
-    ]
-    assert schema.mutated == ("out",)
-    assert [argument.keyword_only for argument in schema.arguments] == [False] * 5 + [True] * 2
-    bias, out, eps, pad = schema.arguments[1:5]
-    assert bias.type.is_optional
-    assert bias.type.is_tensor
-    assert out.type == Type("Tensor", Alias(("a",), write=True))
-    assert eps.default.value == 1e-6
-    assert pad.default.value == (0, 0)
-    assert not pad.type.is_tensor
-    assert schema.argument("causal").default.value is False
-    assert schema.argument("dtype").default.value is None
-    assert schema.argument("nothing") is None
 
 
 def test_canonical_text():
@@ -242,19 +222,6 @@ class TestAgainstTorch:
             self.compare(text)
         assert read > 3000
         assert refused < read / 3
-
-    def test_the_whole(self):
-        self.compare(WHOLE)
-
-    @pytest.mark.parametrize(
-        "text",
-        ["f(Tensor x)", "f(bool a=true) -> ()", "f(int a=1, int b) -> ()", "f(int[] a=1)->()"],
-    )
-    def test_what_both_refuse(self, text):
-        with pytest.raises(RuntimeError):
-            self.parse(text)
-        with pytest.raises(SchemaError):
-            parse_schema(text)
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,14 @@ import itertools
 
 import pytest
 
-from kbuild.dsl.candidates import shipped_candidates
 from kbuild.dsl.languages.ninetoothed import NineToothed
-from kbuild.ops.binding import bind
-from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.model import TuneProposal
 from kbuild.ops.unit import ImageTarget
-from kbuild.project.config.issue import IssueCollector
-from tests.support.ninetoothed_cases import ADD, completed, config, facts, tensor
+from tests.support.ninetoothed_cases import ADD, completed, config, tensor
 from tests.support.sections import said as said_of
 
-BLOCKS = [config(block=block) for block in (64, 128)]
 SQUARE = {name: tensor(512, 512) for name in ("x", "y", "out")}
 SIZED = {name: tensor(512) for name in ("x", "y", "out")}
 MATRICES = '{ x = ["M", "K"], y = ["K", "N"], out = ["M", "N"] }'
@@ -26,24 +21,6 @@ MATRICES = '{ x = ["M", "K"], y = ["K", "N"], out = ["M", "N"] }'
 
 def ranks(*sizes):
     return {name: tensor(*[None] * n) for name, n in zip(("x", "y", "out"), sizes, strict=True)}
-
-
-def test_a_config_is_a_candidate():
-    op, said = completed(*BLOCKS, meta=["block"])
-    assert said == ""
-    (launch,) = op.launches
-    assert launch.functions == ("k",)
-    assert [dict(one.constants) for one in launch.candidates] == [{"block": 64}, {"block": 128}]
-    assert {one.when for one in launch.candidates} == {None}
-    assert not launch.autotune
-
-
-def test_options_have_defaults_that_do_not_depend_on_a_gpu():
-    op, _ = completed(config(options={"num_warps": 4}), config(block=2, options={"num_stages": 5}))
-    assert [dict(one.options) for one in op.launches[0].candidates] == [
-        {"num_warps": 4, "num_stages": 3},
-        {"num_warps": 8, "num_stages": 5},
-    ]
 
 
 def test_arguments_are_asked_of_the_tensors():
@@ -70,17 +47,6 @@ def test_fast_code_assumes_the_last_stride_and_multiples_of_16():
     assert {"x_stride_0", "x_size_1"} <= {*every}
     assert strides == ("x_stride_0", "y_stride_0", "out_stride_0")
     assert set(launch.int64) == {*launch.ones, *every}
-
-
-def test_every_parameter_is_bound():
-    op, _ = completed(*BLOCKS)
-    own = facts(*BLOCKS)
-    names = [KernelParameter(part.name, part.kind == "constant") for part in own.parts]
-    place = IssueCollector(())
-    bound = bind(op, op.launches[0], {"k": [*names, KernelParameter("wide", True)]}, place)
-    assert place.issues == []
-    assert bound.constants == ("block", "wide")
-    assert len(bound.arguments) == 9
 
 
 @pytest.mark.parametrize(
@@ -120,13 +86,6 @@ def test_64_bits_count_the_elements_of_an_expanded_matrix():
     # One without elements still says how many columns it has.
     empty = {"numel(x)": 0, "size(x, 0)": 0, "size(x, 1)": 2**32}
     assert constant.expression.evaluate({**values, **empty}) == 1
-
-
-@pytest.mark.parametrize(("side", "asked"), [(2**15, False), (2**16, True)])
-def test_64_bits_count_elements_that_the_kernel_knows(side, asked):
-    square = {name: tensor(side, side) for name in ("x", "y", "out")}
-    (constant,) = completed(config(square), shapes=MATRICES)[0].launches[0].constants
-    assert ("numel(x)" in str(constant.expression)) == asked
 
 
 @pytest.mark.parametrize("rank", [1, 4, 6, 8])
@@ -230,15 +189,6 @@ def test_sizes_that_there_is_code_for_are_proposed_for_tuning():
     assert op.tune.proposals == (TuneProposal((("N", 100),)), TuneProposal((("N", 64),)))
 
 
-def test_sizes_in_configs_are_proposed_for_tuning():
-    sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
-    configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
-    op, _ = completed(*configs, shapes=MATRICES)
-    assert op.tune.proposals == tuple(
-        TuneProposal((("M", m), ("K", m), ("N", m))) for m in (256, 512)
-    )
-
-
 def test_bounds_are_proposed_for_tuning():
     bounds = {"x": [1 << 20], "y": [1 << 24], "out": None}
     bounded = {name: tensor(None, bounds=bound) for name, bound in bounds.items()}
@@ -285,17 +235,6 @@ def test_sizes_of_all_configs_are_required():
     op, _ = completed(config(SQUARE, block=1), config(SQUARE, block=2), shapes=MATRICES)
     assert [one.when for one in op.launches[0].candidates] == [None, None]
     assert [str(one) for one in op.require] == ["M == 512", "K == 512", "N == 512"]
-
-
-def test_the_first_config_for_each_size_is_a_default():
-    sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
-    configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
-    launch = completed(*configs, shapes=MATRICES)[0].launches[0]
-    found = shipped_candidates(launch, [], "k", "k", 0, ImageTarget.parse("sm_80"))
-    assert [dict(one.constants) for one in found] == [
-        {"m": 256, "block": 1},
-        {"m": 512, "block": 1},
-    ]
 
 
 def test_a_launch_that_may_be_skipped_requires_nothing_of_the_op():
@@ -452,11 +391,6 @@ def test_the_kernel_is_found_by_the_ops_name():
     _, said = completed(section=section)
     assert "function: there is no kernel `other` in `k.py`" in said
     assert completed(section=section, function='"k"')[1] == ""
-
-
-def test_keep_leaves_candidates_out():
-    op, _ = completed(*BLOCKS, keep='["block > 64"]')
-    assert [dict(one.constants) for one in op.launches[0].candidates] == [{"block": 128}]
 
 
 def test_there_is_no_fallback():

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from kbuild.dsl.tune.cases import default_cases
 from kbuild.ops.binding import bind
 from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.image import KernelImage
@@ -125,14 +124,6 @@ class TestTargets:
         assert tilelang().programs(PINS, "rocm") == {"KBUILD_HIPCC": "hip"}
         assert tilelang().program(PINS, "rocm", usual.targets[0]) == "hip"
 
-    def test_the_cpu_as_a_target(self):
-        assert ImageTarget.parse("cpu") == CPU_TARGET
-        assert str(CPU_TARGET) == "cpu"
-        assert CPU_TARGET.capability is None
-        assert not CPU_TARGET.is_one_of(("9.0",))
-        with pytest.raises(ValueError, match="not an arch of cubin images"):
-            ImageTarget("cpu", "cubin")
-
     def test_what_is_linked(self, tmp_path):
         assert tilelang().linked(tmp_path, PINS, "cuda13").cudart == "13"
         assert tilelang().linked(tmp_path, PINS, "cpu").cudart == ""
@@ -186,12 +177,6 @@ cases = [
         assert not _sized(self.completed(self.without_width() + self.CASES, dimensions))
         assert not _sized(self.completed(self.without_width() + self.CASES, optional=("width",)))
 
-    def test_ordinary_sizes_are_those_that_there_are_objects_for(self):
-        op = self.completed(OP)
-        assert op.tune.proposals == (TuneProposal((("N", 64),)), TuneProposal((("N", 128),)))
-        sizes = {dict(case)["N"] for case in default_cases(op)}
-        assert sizes == {64, 128}
-
     def test_another_launch_takes_any(self):
         other = OP.replace('constants = { dtype = { dtype = "x" }, width', "constants = { width")
         text = (
@@ -217,14 +202,6 @@ def _sized(op):
 
 
 class TestRequests:
-    def test_one_for_each_dtype_and_constant(self):
-        made = requests()
-        assert len(made) == 4
-        assert {one["constants"]["width"] for _, one in made} == {64, 128}
-        assert {one["constants"]["dtype"]["dtype"] for _, one in made} == {"float16", "bfloat16"}
-        assert len({json.dumps(one) for _, one in made}) == 4
-        assert all(unit.aligned for unit, _ in made)
-
     def test_what_a_tensor_is(self):
         _, asked = requests()[0]
         json.dumps(asked)

@@ -44,14 +44,6 @@ def test_the_classes_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found == {"A": ["x", "y"], "B": ["x"]}
 
 
-def test_bytes_are_those_of_memory() -> None:
-    x = torch.zeros(10, 4)
-    assert benchmarks._bytes_of([x, x]) == 160
-    assert benchmarks._bytes_of([x, x[:5]]) == 240
-    assert benchmarks._bytes_of([torch.zeros(4).expand(1000, 4)]) == 16
-    assert benchmarks._bytes_of([torch.zeros(0)]) == 0
-
-
 def test_only_the_kernel_s_own_ops_count() -> None:
     library = torch.library.Library("_traffic_of_a_test", "DEF")
     library.define("add(Tensor x, Tensor[] others) -> Tensor")

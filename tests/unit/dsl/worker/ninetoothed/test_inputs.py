@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from pathlib import Path
 from types import ModuleType
 
@@ -46,12 +45,6 @@ def test_a_call_of_build_is_kept():
     assert (found.name, found.configs, found.meta_parameters) == ("add", CONFIGS, ("block",))
     with pytest.raises(RefusalError, match="main guard"):
         kernel(1)
-
-
-def test_a_call_without_a_name_is_called_like_premake():
-    recorder = BuildRecorder()
-    recorder.build(functools.partial(premake, dtype=None), iter(CONFIGS))
-    assert recorder.calls[0].name == "premake"
 
 
 def test_names_of_a_module_are_inputs():
@@ -101,18 +94,6 @@ def test_what_differs_is_a_constant():
     assert names[-2:] == ["block", "wide"]
     names, _ = entry(merged(both[0], meta=["m"]).text)
     assert names[-2:] == ["m", "wide"]
-
-
-def test_true_is_not_one():
-    names, body = entry(merged(config(flag=True, text="a = 1"), config(flag=1, text="a = 2")).text)
-    assert "flag" in names
-    assert "if flag == True" in body
-
-
-def test_configs_with_one_text_share_a_function():
-    text = merged(config(block=1), config(block=2), config(block=3, text="x = 3")).text
-    names = [one.name for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)]
-    assert names == ["k_0", "k_1", "k"]
 
 
 def test_sizes_and_strides_are_narrowed():
@@ -175,16 +156,6 @@ def test_text_that_depends_on_a_dtype_is_chosen_by_it():
     assert [each["by_dtype"] for each in made.facts["configs"]] == [True, True]
 
 
-def test_names_of_constants_do_not_clash():
-    tensors = {"out": tensor(None), "n": tensor(dtype="i32")}
-    made = merged(
-        config(tensors, n=1, wide=1, num_warps=1), config(tensors, n=2, wide=2, num_warps=2)
-    )
-    names, _ = entry(made.text)
-    assert names[-4:] == ["n_", "wide", "num_warps_", "wide_"]
-    assert made.facts["wide"] == "wide_"
-
-
 def test_helpers_come_along_once():
     helper = "@triton.jit\ndef relu(x):\n    return x"
     both = [{**config(block=block), "helpers": {"relu": helper}} for block in (1, 2)]
@@ -217,11 +188,6 @@ def test_parameters_that_would_have_one_name():
     tensors = {"x": tensor(None), "x_size_0": tensor(dtype="i32"), "out": tensor(None)}
     with pytest.raises(RefusalError, match="two parameters would be called `x_size_0`"):
         merged(config(tensors))
-
-
-def test_bounds_are_kept_for_tuning():
-    one = {"x": tensor(None, bounds=[1 << 20]), "out": tensor(None)}
-    assert merged(config(one)).facts["tensors"]["x"]["bounds"] == [1 << 20]
 
 
 POSITIONS = """\
@@ -271,10 +237,3 @@ def test_loops_over_sizes_that_32_bits_do_not_count(sizes, is_long):
     text = "for k in range(2, 8, 3):\n        pass"
     _, body = callee(config({"x": tensor(*sizes), "out": tensor(None)}, text=text))
     assert ("in range(2, tl.cast(8, tl.int64) if wide else 8, 3):" in body) == is_long
-
-
-def test_the_constant_of_a_function_does_not_clash():
-    names, body = callee(config(text="wide = 1"))
-    assert names[-1] == "wide_"
-    _, body = entry(merged(config(text="wide = 1")).text)
-    assert "tl.cast(out_stride_0, tl.int32), wide)" in body

@@ -171,30 +171,22 @@ def test_a_table_for_an_unlisted_backend_has_no_effect(said):
         ("[torch]\nmaxver = '2.11'", "warning: torch.maxver: leaves out Torch releases"),
         ("[torch]\npyext = ['.json']", "`.json` is not a file extension\n  hint: write `json`"),
         ("[torch]\npyext = ['*.json']", "`*.json` is not a file extension\n  hint: write `json`"),
-        (
-            "[torch]\nstable-abi = 2.11",
-            "torch.stable-abi: must be a version in quotes, not a float",
-        ),
+        ("[torch]\nstable-abi = 2.11",
+         "torch.stable-abi: must be a version in quotes, not a float"),
         ("[torch]\nstable-abi = 'new'", "torch.stable-abi: `new` is not a version"),
         ("[torch]\nstable-abi = {}", "torch.stable-abi: names no backend"),
-        (
-            "[torch]\nstable-abi = { cdua = '2.11' }",
-            "torch.stable-abi.cdua: `cdua` is not a backend",
-        ),
-        (
-            "[torch]\nstable-abi = { cuda = 2.11 }",
-            "torch.stable-abi.cuda: must be a version in quo",
-        ),
+        ("[torch]\nstable-abi = { cdua = '2.11' }",
+         "torch.stable-abi.cdua: `cdua` is not a backend"),
+        ("[torch]\nstable-abi = { cuda = 2.11 }",
+         "torch.stable-abi.cuda: must be a version in quo"),
         ("[torch]\nstable-abi = { xpu = '2.11' }", "warning: torch.stable-abi.xpu: has no effect"),
         ("[torch-noarch]\nsrc = []", "torch-noarch.src: unknown key"),
         ("[torch-noarch]\ncuda-capabilities = ['x']", "`x` is not a CUDA capability"),
         ("[torch-noarch]\nrocm_archs = ['x']", "torch-noarch.rocm_archs: `x` is not a ROCm arch"),
-        (
-            "[torch-noarch]\nrocm-archs = ['gfx942']\nrocm_archs = ['gfx942']",
-            "build.toml:10: torch-noarch.rocm_archs: is the same key as `rocm-archs`",
-        ),
+        ("[torch-noarch]\nrocm-archs = ['gfx942']\nrocm_archs = ['gfx942']",
+         "build.toml:10: torch-noarch.rocm_archs: is the same key as `rocm-archs`"),
     ],
-)
+)  # fmt: skip
 def test_frameworks(said, framework, words):
     assert words in said(text(framework=framework), FILES)
 
@@ -278,10 +270,8 @@ def test_bad_rocm_archs(said, arch):
     [
         (kernel("xpu"), "kernel.relu.backend: `xpu` is not listed in general.backends"),
         (kernel("cann"), "`cann` kernels are Python files and have no `[kernel.*]` section"),
-        (
-            kernel("cdua"),
-            "kernel.relu.backend: `cdua` is not a backend\n  hint: did you mean `cuda`",
-        ),
+        (kernel("cdua"),
+         "kernel.relu.backend: `cdua` is not a backend\n  hint: did you mean `cuda`"),
         (kernel("cuda", "cuda-capabilities = []"), "kernel.relu.cuda-capabilities: lists no archs"),
         (kernel("cuda", "cuda-capabilities = ['8.0', '8.0']"), "`8.0` is listed twice"),
         (kernel("cuda", "hip-flags = []"), "a key of rocm kernels, and this is a cuda one"),
@@ -291,22 +281,15 @@ def test_bad_rocm_archs(said, arch):
         (kernel().replace('["a.cpp"]', "[]"), "kernel.relu.src: lists no sources"),
         (kernel().replace('src = ["a.cpp"]', ""), "kernel.relu.src: is missing"),
         (kernel().replace('depends = ["torch"]', ""), "kernel.relu.depends: is missing"),
-        (
-            kernel().replace('backend = "cuda"', ""),
-            "kernel.relu.backend: is missing\n  hint: one of",
-        ),
+        (kernel().replace('backend = "cuda"', ""),
+         "kernel.relu.backend: is missing\n  hint: one of"),
         (kernel().replace('backend = "cuda"', "backend = 3"), "backend: must be a string, not an"),
-        (
-            kernel().replace('"torch"]', '"cutlass_4_7"]'),
-            "did you mean `cutlass_4_5`?",
-        ),
+        (kernel().replace('"torch"]', '"cutlass_4_7"]'), "did you mean `cutlass_4_5`?"),
         (kernel().replace("kernel.relu", 'kernel."a b"'), "cannot be the name of a CMake target"),
-        (
-            kernel().replace("kernel.relu", "kernel.binding"),
-            "`binding` is what the framework's own sources are called",
-        ),
+        (kernel().replace("kernel.relu", "kernel.binding"),
+         "`binding` is what the framework's own sources are called"),
     ],
-)
+)  # fmt: skip
 def test_kernels(said, section, words):
     assert words in said(section, FILES)
 

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from kbuild.dsl.languages.triton.export.c_source import c_string_literals
 from kbuild.system.errors import UsageError
 from tests.support.exported_functions import ADD, CODE, FAST, compiled, files, run, symbol
 
@@ -283,22 +282,3 @@ def test_clusters_that_cannot_be(change):
 def test_amd_has_no_dependent_launches():
     with pytest.raises(UsageError, match="for CUDA only"):
         files(target="gfx942", pdl=True)
-
-
-def test_bytes_as_text():
-    assert list(c_string_literals(b"")) == ['""']
-    assert list(c_string_literals(b'\0001\0a??="\\\n\x7f9')) == [
-        '"\\0001\\0a\\?\\?=\\"\\\\\\n"',
-        '"\\1779"',
-    ]
-    assert sum(map(len, c_string_literals(bytes(range(256)) * 16))) < 4096 * 3.3
-
-
-def test_what_the_header_says():
-    exported = files()
-    header = next(data.decode() for path, data in exported.items() if path.endswith(".h"))
-    assert "/* BLOCK=1024, num_warps=4 */" in header
-    assert "Refused unless (uintptr_t)x_ptr % 16 == 0 and" in header
-    assert [path for path, _ in exported.items()] == [
-        f"add.sm_80.{symbol(exported)[-8:]}{suffix}" for suffix in (".c", ".h")
-    ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbuild.dsl.languages.triton.export.c_source import read_grid
 from kbuild.dsl.languages.triton.export.signature import ExportArgument, read_signature, read_target
@@ -42,13 +40,6 @@ def test_constants(text, value):
     assert type(found[1]) is type(value)
 
 
-def test_a_constant_for_any_parameter():
-    """A pointer may be None, a size may be fixed."""
-    found = read_signature("None, 16", "f", parameters("p, n"))
-    assert found.arguments == ()
-    assert found.constants == (("p", None), ("n", 16))
-
-
 @pytest.mark.parametrize("text", ["*bf16:16, i64:1, fp32, 1", " *bf16 : 16 ,i64:1,fp32,1 "])
 def test_hints(text):
     found = read_signature(text, "f", parameters(NAMES))
@@ -77,15 +68,6 @@ def test_hints(text):
 )
 def test_what_is_no_signature(text, words):
     assert words in refused(read_signature, text, "f", parameters(NAMES))
-
-
-@given(st.text(max_size=40), st.sampled_from([NAMES, "A!", "x"]))
-def test_nothing_else_comes_out(text, names):
-    try:
-        found = read_signature(text, "f", parameters(names))
-    except UsageError:
-        return
-    assert len(found.arguments) + len(found.constants) == len(parameters(names))
 
 
 def grid(text):
