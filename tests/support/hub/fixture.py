@@ -19,9 +19,9 @@ from typing import Any
 
 from tests.support.hub.accounts import Account, Accounts
 from tests.support.hub.faults import Faults
-from tests.support.hub.hub import Hub, Limits
+from tests.support.hub.hub import Hub
 from tests.support.hub.log import RequestLog
-from tests.support.hub.repository import Repository
+from tests.support.hub.repository import HEADS, Repository
 from tests.support.hub.server import HubServer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,9 +43,6 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 @dataclass
@@ -130,10 +127,6 @@ class HubBench:
         """One bare request, without any client's retries; `payload` is bytes, or sent as JSON."""
         return exchange(self.server.endpoint, method, path, payload, token=token, headers=headers)
 
-    def ask_storage(self, method: str, path: str, payload: bytes | None = None) -> Reply:
-        """The same of the storage, which knows no tokens."""
-        return exchange(self.server.storage, method, path, payload, token=None)
-
     def commit(self, name: str, revision: str, files: Mapping[str, str], **header: Any) -> Reply:
         """A bare commit of small text files."""
         rows = [{"key": "header", "value": {"summary": "test", **header}}]
@@ -146,6 +139,15 @@ class HubBench:
         made = self.hub.create("kernels", name, private=private)
         for branch in branches:
             made.move(f"refs/heads/{branch}", made.resolve("main").oid)
+        return made
+
+    def publish(
+        self, name: str, files: Mapping[str, bytes], *, private: bool = False
+    ) -> Repository:
+        """A kernel repository with these files on the branch `v1`, whatever their names."""
+        made = self.create(name, private=private)
+        added = {path: made.add_blob(data) for path, data in files.items()}
+        made.commit(f"{HEADS}v1", {**made.resolve("main").files, **added}, "test", USER)
         return made
 
     def content(self, name: str, revision: str = "main") -> dict[str, bytes]:
@@ -200,7 +202,6 @@ except Exception as error:
 def running_hub(
     folder: Path,
     *,
-    limits: Limits | None = None,
     trusted: tuple[str, ...] = (ORGANISATION,),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[HubBench]:
@@ -208,7 +209,7 @@ def running_hub(
     home = folder / "hf-home"
     home.mkdir(parents=True, exist_ok=True)
     accounts = Accounts(TOKENS, frozenset(trusted))
-    with HubServer(folder / "hub", accounts, limits) as server:
+    with HubServer(folder / "hub", accounts) as server:
         yield HubBench(server, home, environment or {})
         for complaint in server.hub.complaints:
             raise complaint
