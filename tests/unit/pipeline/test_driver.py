@@ -53,11 +53,6 @@ class TestAuto:
         assert services.runner.asked == []
         assert DriverRequest("nix").driver(root, services, {}).name == "nix"
 
-    def test_a_flake_without_inputs_needs_no_lock(self, root, services):
-        (root / "flake.lock").unlink()
-        (root / "flake.nix").write_text("{ outputs = _: { }; } # kbuild\n")
-        assert DriverRequest().driver(root, services, {}).name == "nix"
-
     def test_nothing_is_said_where_there_is_no_choice(self, root, services):
         (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
         driver = DriverRequest().driver(root, services, {})
@@ -331,10 +326,6 @@ class TestShells:
         (root / "flake.nix").unlink()
         with pytest.raises(UsageError, match=r"no flake\.nix"):
             self.open(root, services, *shell, "--driver", "nix")
-
-    def test_a_folder_that_is_not_there(self, root, services):
-        with pytest.raises(UsageError, match="does not exist"):
-            self.open(root, services, "nosuch", "--variant", "torch213-*")
 
 
 class TestDoctor:

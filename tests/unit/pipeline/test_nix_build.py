@@ -11,14 +11,12 @@ import pytest
 
 from kbuild.pipeline.nix.flake import Flake
 from kbuild.pipeline.nix.program import NixOptions, find_nix
-from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
 from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
 from kbuild.plan.selection import Selection
 from kbuild.project.variant import System
 from kbuild.system.errors import BuildError, CheckError, ConfigError, FileConflictError
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from kbuild.system.workspace import Workspace
 from tests.support.nix.recorded import (
     RELEASES,
     SETTINGS,
@@ -256,22 +254,6 @@ class TestSandbox:
         assert "sandbox is off" in here.said
         assert here.metadata(T213)["sandbox"] == "off"
 
-    def test_it_goes_on_saying_so(self, nix_project, tmp_path):
-        here = nix_project()
-        made, target, space = tmp_path / "made", tmp_path / T213, Workspace(tmp_path, T213)
-        make_output(made)
-        copy_variant(space, str(made), target, "off")
-        assert is_current_copy(space, str(made), target)
-        (target / "__init__.py").write_text("")
-        copy_variant(space, str(made), target, "")
-        assert json.loads((target / "metadata.json").read_text())["provenance"][
-            "kernel-builder"]["sandbox"] == "off"  # fmt: skip
-        other = tmp_path / "other"
-        make_output(other)
-        copy_variant(space, str(other), target, "")
-        assert "sandbox" not in (target / "metadata.json").read_text()
-        assert here.said == ""
-
     def test_nothing_is_said_of_one_that_works(self, nix_project):
         here = nix_project(makes=(T213,), code=1)
         here.build(T213)
@@ -310,9 +292,3 @@ class TestFailures:
         here = nix_project(played="unreachable", code=1)
         with pytest.raises(BuildError, match="nix build failed: unable to download"):
             here.build(T213)
-
-    def test_a_store_elsewhere(self, nix_project):
-        here = nix_project(played="build", code=1)
-        here.runner.variants = {T213: here.runner.variants[T213]}
-        error = here.build(T213)[T213].error
-        assert error.code == 5

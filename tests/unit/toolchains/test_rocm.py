@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plan.plan import Requirements
 from kbuild.system.errors import ToolchainError
 from kbuild.system.store import open_store
 from kbuild.toolchains.host import HostToolchains
@@ -42,9 +41,6 @@ class TestFinding:
         found = find_rocm({"PATH": str(tmp_path / "bin")}, tmp_path / "none")
         assert found == RocmInstallation(installed)
 
-    def test_nothing(self, tmp_path):
-        assert find_rocm({"PATH": ""}, tmp_path / "none") is None
-
 
 class TestRefusals:
     def test_no_rocm(self, host):
@@ -77,14 +73,6 @@ class TestRefusals:
         refused = rocm_host(host, fake_rocm(tmp_path / "rocm")).unsupported_reason(full())
         assert refused is not None
         assert refused.endswith("has 2.13.0+rocm7.1 for ROCm 7.1.25424")
-
-    def test_other_backends(self, host, tmp_path):
-        rocm = rocm_host(host, fake_rocm(tmp_path / "rocm"))
-        assert rocm.unsupported_reason(Requirements("cuda", toolkit="13.0")) is not None
-
-    def test_provisioning_what_was_refused_is_an_error(self, host):
-        with pytest.raises(ToolchainError, match=r"needs ROCm 7\.2; there is none"):
-            RocmToolchains(host, {"PATH": ""}, Path("/nonexistent")).provision(stable())
 
 
 class TestToolchain:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from kbuild.pipeline.nix.build import NixBuildMonitor
-from kbuild.pipeline.nix.flake import read_event, store_path_name
+from kbuild.pipeline.nix.flake import store_path_name
 from kbuild.system.ui import Ui
 from tests.support.nix.recorded import RELEASES, lines
 
@@ -73,12 +73,6 @@ class TestBuilds:
         assert shown.told[-1][0] <= shown.told[-1][1]
         assert max(total for _, total, _ in shown.told) == 6
 
-    def test_every_build_has_an_end_and_a_log(self, release, tmp_path):
-        watch, _, _ = played(release, "build", tmp_path)
-        assert len(watch.builds) == 5  # one was never started
-        assert all(build.ended > build.began for build in watch.builds.values())
-        assert len(list(tmp_path.glob("*.log"))) == 5
-
     def test_variants_are_said_and_tools_only_in_detail(self, release, tmp_path):
         _, _, said = played(release, "build", tmp_path)
         assert f"{VARIANTS[2]}: building\n" in said
@@ -120,8 +114,3 @@ def test_a_machine_that_cannot_build_is_named(tmp_path):
     watch.listen('@nix {"action":"msg","level":0,"msg":"error: ' + words + '"}')
     watch.listen('@nix {"action":"msg","level":0,"msg":"error: Cannot build \'' + file + "'.\"}")
     assert watch.reasons[file] == "on ssh-ng://one: Path '/tmp' is world-writable"
-
-
-@pytest.mark.parametrize("line", ["", "warning: x", "@nix ", "@nix []", '@nix {"id": 3}', "@nix {"])
-def test_other_lines_are_no_events(line):
-    assert read_event(line) is None

@@ -89,7 +89,3 @@ def test_installed_from_a_repository(package: Path) -> None:
 def test_installed_from_a_folder(package: Path, content: object) -> None:
     record(package, content)
     assert builder(package).git is None
-
-
-def test_installed_from_an_index(package: Path) -> None:
-    assert builder(package).git is None

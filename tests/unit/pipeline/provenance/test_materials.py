@@ -99,10 +99,6 @@ class TestStore:
         assert library.digest == ("sha256", hashlib.sha256(b"code").hexdigest())
         assert (rest.name, rest.enters) == ("manylinux_2_28", "interface")
 
-    def test_no_path_is_told(self, store, tmp_path):
-        entry = installed(store, "m", {"sources": [], "compiler": "/opt/me/c++"}, lib_a="code")
-        assert "/" not in "".join(f"{part.name}{part.purl}" for part in materials_of_entry(entry))
-
 
 class TestLicences:
     def named(self, name: str) -> Material:

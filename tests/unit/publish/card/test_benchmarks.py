@@ -61,10 +61,6 @@ def test_times_far_apart_get_a_logarithmic_axis():
     assert max(steps) - min(steps) <= 0.2
 
 
-def test_nothing_measured_is_no_chart():
-    assert chart_svg(run(), "relu") == ""
-
-
 @given(
     st.lists(st.tuples(TIMES, TIMES | st.none()), min_size=1, max_size=8),
     st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=40),

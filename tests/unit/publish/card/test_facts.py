@@ -133,12 +133,6 @@ def test_variants_of_a_changed_builder(project, tmp_path):
     assert not found.dirty
 
 
-def test_faults_are_told_by_the_caller(project, tmp_path):
-    built(tmp_path, "torch-cpu")
-    (found,) = project(faults={"torch-cpu": "it does not load"}).variants
-    assert found.fault == "it does not load"
-
-
 def test_packages_that_only_a_variant_needs(project, tmp_path):
     built(tmp_path, "torch-cpu", **{"python-depends": ["einops", "triton"]})
     assert project().python_depends == ("einops", "triton")
@@ -182,9 +176,6 @@ class TestResults:
         (run,) = read_results(tmp_path)
         assert [timing.workload for timing in run.timings] == ["A.x", "B.x"]
         assert run.machine == "an unnamed machine"
-
-    def test_no_folder(self, tmp_path):
-        assert read_results(tmp_path / "none") == ()
 
     @pytest.mark.parametrize(
         "text",

@@ -9,7 +9,6 @@ import pytest
 
 from kbuild.publish.card import CardError, card_files, make_card, write_card
 from kbuild.publish.card.fill import is_current
-from kbuild.system.errors import FileConflictError
 
 TEMPLATE = "# {{ name }}\n\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"
 
@@ -39,12 +38,6 @@ def test_the_same_again_writes_nothing(write, facts, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in card_files(tmp_path)} == before
 
 
-def test_a_changed_template_counts(write, facts, tmp_path):
-    write(facts)
-    assert write(facts, f"{TEMPLATE}More.\n").changed
-    assert "More." in (tmp_path / "CARD.md").read_text()
-
-
 def test_charts_of_results_that_are_gone_go(write, facts, tmp_path):
     write(facts)
     (tmp_path / "CARD-mine.svg").write_text("<svg/>")
@@ -66,15 +59,6 @@ def test_an_edited_card_keeps_its_text(write, facts, other_facts, tmp_path):
     assert "# My title" not in card.read_text()
 
 
-def test_a_file_of_somebody_else_is_not_replaced(write, facts, tmp_path):
-    (tmp_path / "CARD.md").write_text("Mine.\n")
-    with pytest.raises(FileConflictError, match="kbuild did not write it"):
-        write(facts)
-    assert (tmp_path / "CARD.md").read_text() == "Mine.\n"
-    write(facts, force=True)
-    assert (tmp_path / "CARD.md").read_text().startswith("---\n")
-
-
 def test_a_faulty_card_leaves_the_old_one(write, facts, tmp_path):
     write(facts)
     before = (tmp_path / "CARD.md").read_bytes()
@@ -87,7 +71,3 @@ def test_what_is_no_text(write, facts, tmp_path):
     (tmp_path / "CARD.md").write_bytes(b"\xff\xfe")
     with pytest.raises(CardError, match="not UTF-8"):
         write(facts)
-
-
-def test_no_card_has_no_files(tmp_path):
-    assert card_files(tmp_path) == ()

@@ -158,13 +158,6 @@ def test_where_it_will_be_shown(card_project):
     assert fill_card(project, card_project.build, publication=told).path.read_text() == text
 
 
-def test_one_dirty_variant_alone(card_project):
-    path = card_project.build / "torch-cpu" / "metadata.json"
-    path.write_text(json.dumps(METADATA | {"id": "_my_relu_cpu_1a2b3c4_dirty"}))
-    card_project.refresh()
-    assert "The source of `torch-cpu` differed from the commit" in card_project.card.read_text()
-
-
 def test_no_template_is_an_error_for_those_who_ask_for_a_card(card_project):
     (card_project.root / "CARD.md").unlink()
     with pytest.raises(UsageError, match="does not exist"):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kbuild.publish.hub.changes import (
     BranchChanges,
-    branch_changes,
     conflicting_paths,
     split_into_commits,
     version_changes,
@@ -65,10 +64,6 @@ class TestChanges:
         new = version_changes(layout, {}, is_new=True)
         assert "README.md" in [entry.path for entry in new.adds]
         assert "README.md" not in [e.path for e in version_changes(layout, {}, is_new=False).adds]
-
-    def test_other_variants_stay(self) -> None:
-        layout = layout_of(files_of(CPU))
-        assert not version_changes(layout, tree_of(files_of(CPU, XPU)), is_new=False)
 
 
 class TestBatches:
@@ -133,10 +128,6 @@ class TestBatches:
 class TestOvertaken:
     LAYOUT = layout_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"})
 
-    def test_nobody(self) -> None:
-        before = tree_of(files_of(CPU, content=b"old"))
-        assert conflicting_paths(self.LAYOUT, before, before) == ()
-
     def test_our_own_commits_do_not_count(self) -> None:
         before = tree_of({**files_of(CPU, content=b"old"), f"build/{CPU}/gone.py": b"g"})
         now = tree_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"})
@@ -151,8 +142,3 @@ class TestOvertaken:
         assert len(conflicting_paths(self.LAYOUT, {}, now)) == 3
         extra = tree_of({f"build/{CPU}/theirs.py": b"t"})
         assert conflicting_paths(self.LAYOUT, {}, extra) == (f"build/{CPU}/theirs.py",)
-
-
-def test_changes_of_nothing() -> None:
-    assert not branch_changes([], [], {})
-    assert split_into_commits(BranchChanges()) == ()

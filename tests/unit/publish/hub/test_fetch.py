@@ -17,7 +17,7 @@ from kbuild.plan.metadata import Metadata
 from kbuild.publish.hub.fetch import HubSpec
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner, ProcessResult
-from tests.support.download_hub import SHA, FakeHub, Repository, serve
+from tests.support.download_hub import FakeHub, Repository, serve
 
 pytest.importorskip("huggingface_hub")
 
@@ -96,10 +96,6 @@ def test_a_branch(fetch: Fetch) -> None:
     done = fetch("hub:org/relu@v1")
     assert files(done) == sorted(name for name in FILES if name.startswith("build/"))
     assert "True" not in done.output  # files, not links into the cache
-
-
-def test_a_commit(fetch: Fetch) -> None:
-    assert len(files(fetch(f"hub:org/relu@{SHA}"))) == 3
 
 
 def test_one_variant(fetch: Fetch, hub: FakeHub) -> None:
@@ -184,11 +180,6 @@ def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: FakeHub) -> None:
 def test_not_a_kernel(text: str) -> None:
     with pytest.raises(UsageError, match="hub:"):
         HubSpec.parse(text)
-
-
-def test_commits_are_known() -> None:
-    assert HubSpec.parse(f"hub:org/relu@{SHA}").is_commit
-    assert not HubSpec.parse("hub:org/relu@v1").is_commit
 
 
 def test_check(python: Fetch, hub: FakeHub, tmp_path: Path) -> None:

@@ -154,8 +154,3 @@ def test_a_proxy_makes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:1")
     monkeypatch.setenv("no_proxy", "")
     require_listener(f"http://hub.example:{_free_port()}")
-
-
-def test_somebody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        require_listener(f"http://127.0.0.1:{server.getsockname()[1]}")

@@ -9,19 +9,10 @@ from kbuild.toolchains.dependency_headers.pins import (
     digest_of_folders,
     pin_of,
     tree_mismatch,
-    version_of_tree,
 )
 from tests.support.cutlass_trees import make_tree
 
 PIN = pin_of("cutlass_3_8")
-
-
-def test_the_right_tree(tmp_path: Path) -> None:
-    root = make_tree(tmp_path / "cutlass")
-    assert tree_mismatch(PIN, root) is None
-    source = dependency_headers(PIN, root, "here", "")
-    assert source.include_dirs == (root / "include", root / "tools/util/include")
-    assert source.fact == "KBUILD_CUTLASS_3_8_INCLUDE_DIRS"
 
 
 def test_another_release(tmp_path: Path) -> None:
@@ -32,11 +23,6 @@ def test_another_release(tmp_path: Path) -> None:
 def test_no_known_release(tmp_path: Path, text: str) -> None:
     (make_tree(tmp_path) / "include/cutlass/version.h").write_text(text)
     assert tree_mismatch(PIN, tmp_path) == "is CUTLASS of no known release, not 3.8.0"
-
-
-def test_no_version_file(tmp_path: Path) -> None:
-    (make_tree(tmp_path) / "include/cutlass/version.h").unlink()
-    assert version_of_tree(PIN.check, tmp_path) is None
 
 
 @pytest.mark.parametrize("name", ["include/cutlass/cutlass.h", "tools/util/include"])

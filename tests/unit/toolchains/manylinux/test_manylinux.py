@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.policies import find_policy
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.store import open_store
 from kbuild.toolchains.manylinux.environment import (
-    ArchiveMember,
-    LinkEnvironment,
     link_environment,
     manylinux_linking,
     newer_members,
@@ -23,11 +20,7 @@ from kbuild.toolchains.manylinux.environment import (
 from kbuild.toolchains.manylinux.stubs import (
     DEFAULT_POLICY,
     LOADERS,
-    VersionedSymbol,
-    assembly,
-    link_scripts,
     policy_interface,
-    version_script,
 )
 
 DEBIAN = (
@@ -72,16 +65,6 @@ class Making(Compiler):
 
 
 @pytest.mark.parametrize("cpu", LOADERS)
-def test_the_lists_hold_nothing_above_the_ceilings(cpu: str) -> None:
-    allowed = find_policy("manylinux_2_28").versions.get(cpu, {})
-    lists = policy_interface(DEFAULT_POLICY, cpu)
-    for symbols in lists.libraries.values():
-        for symbol in symbols:
-            family, _, number = symbol.version.partition("_")
-            assert number in allowed[family], symbol
-
-
-@pytest.mark.parametrize("cpu", LOADERS)
 def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
     lists = policy_interface(DEFAULT_POLICY, cpu)
     assert lists.loader in lists.libraries
@@ -99,65 +82,12 @@ def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
     assert not lists.names & set(newer)
 
 
-def test_data_and_thread_locals_are_told_from_functions() -> None:
-    symbols = policy_interface(DEFAULT_POLICY, "x86_64").libraries["libstdc++.so.6"]
-    kinds = {symbol.name: (symbol.kind, symbol.size) for symbol in symbols}
-    assert kinds["_ZSt4cout"] == ("object", 272)
-    assert kinds["_ZSt11__once_call"] == ("tls_object", 8)
-    assert kinds["__cxa_throw"] == ("function", 0)
-
-
 def test_an_unknown_policy_or_cpu_is_refused() -> None:
     with pytest.raises(
         ToolchainError, match="no link stubs for manylinux_2_28 on riscv64"
     ) as caught:
         policy_interface(DEFAULT_POLICY, "riscv64")
     assert caught.value.hint == "there are stubs of manylinux_2_28 for x86_64 and aarch64"
-
-
-SYMBOLS = (
-    VersionedSymbol("memcpy", "GLIBC_2.2.5"),
-    VersionedSymbol("memcpy", "GLIBC_2.14"),
-    VersionedSymbol("environ", "GLIBC_2.2.5", "object", 8),
-    VersionedSymbol("state", "GLIBC_2.10", "tls_object", 4),
-)
-ASSEMBLY = """\
-	.text
-	.globl s0
-	.type s0, @function
-	.size s0, 0
-s0:	.zero 1
-	.symver s0, memcpy@GLIBC_2.2.5, remove
-	.text
-	.globl s1
-	.type s1, @function
-	.size s1, 0
-s1:	.zero 1
-	.symver s1, memcpy@@GLIBC_2.14, remove
-	.data
-	.globl s2
-	.type s2, @object
-	.size s2, 8
-s2:	.zero 8
-	.symver s2, environ@@GLIBC_2.2.5, remove
-	.section .tbss,"awT",@nobits
-	.globl s3
-	.type s3, @tls_object
-	.size s3, 4
-s3:	.zero 4
-	.symver s3, state@@GLIBC_2.10, remove
-	.section .note.GNU-stack,"",@progbits
-"""
-
-
-def test_a_stubs_source() -> None:
-    assert assembly(SYMBOLS) == ASSEMBLY
-    assert version_script(SYMBOLS) == "GLIBC_2.2.5 { };\nGLIBC_2.10 { };\nGLIBC_2.14 { };\n"
-
-
-def test_libc_is_three_libraries() -> None:
-    script = "GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-aarch64.so.1 ) )\n"
-    assert link_scripts(LOADERS["aarch64"])["libc.so"] == script
 
 
 def object_file(*symbols: tuple[str, int]) -> bytes:
@@ -197,28 +127,9 @@ def test_only_members_with_something_new_stay() -> None:
     assert [(m.name, m.defines) for m in kept] == [("a-name-longer-than-sixteen-bytes.o", ("new",))]
 
 
-def test_an_archive_is_the_same_every_time_and_has_an_index() -> None:
-    members = [ArchiveMember("one.o", b"odd", ("f", "g")), ArchiveMember("none.o", b"", ())]
-    data = write_archive(members)
-    assert data == write_archive(members)
-    assert data.startswith(b"!<arch>\n/ ")
-    assert struct.unpack_from(">III", data, 68) == (2, 152, 152)
-    assert data[152:].startswith(b"/0")
-
-
 def test_a_thin_archive_is_refused() -> None:
     with pytest.raises(ToolchainError, match="not a plain archive"):
         list(newer_members(b"!<thin>\n", ()))
-
-
-def test_cmake_links_the_systems_libraries_before_torch_and_after() -> None:
-    entries = dict(LinkEnvironment(DEFAULT_POLICY, Path("/a folder/env")).cache_entries)
-    assert set(entries) == {"CMAKE_CXX_CREATE_SHARED_LIBRARY", "CMAKE_CXX_CREATE_SHARED_MODULE"}
-    before, _, after = entries["CMAKE_CXX_CREATE_SHARED_MODULE"].partition("<LINK_LIBRARIES>")
-    assert "-nodefaultlibs -L'/a folder/env'" in before
-    assert before.index("-L") < before.index("<LINK_FLAGS>")
-    assert before.index("<OBJECTS>") < before.index("-lstdc++ -lkbuild_compat")
-    assert "-lstdc++ -lkbuild_compat" in after
 
 
 def test_a_musl_host_is_refused(tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.debian.debian_nvcc.toolchain import pins
 from kbuild.project.matrix import matrix_entries
 from kbuild.system.errors import ToolchainError
-from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_PROJECT
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
@@ -29,24 +27,6 @@ def test_packaged_lock_is_as_it_would_be_written() -> None:
 
 def test_packaged_lock_names_no_place() -> None:
     assert not re.search(r"https?:|file:|\.org|\.com|/", LOCK_FILE.read_text())
-
-
-def test_packaged_lock_has_whole_toolkits() -> None:
-    for release, toolkit in packaged_lock().cuda.items():
-        assert toolkit.version.startswith(f"{release}.")
-        assert tuple(wheel.project for wheel in toolkit.programs) == PROGRAMS
-        assert tuple(wheel.project for wheel in toolkit.libraries) == LIBRARIES
-        for wheel in (*toolkit.programs, *toolkit.libraries):
-            assert SHA256.fullmatch(wheel.sha256)
-            assert SHA256.fullmatch(wheel.record or "")
-            assert "x86_64" in wheel.filename or "any" in wheel.filename
-
-
-def test_packaged_lock_has_the_headers_for_debians_nvcc() -> None:
-    headers = packaged_lock().runtimes[str(pins().release)]
-    assert tuple(wheel.project for wheel in headers.programs) == HEADER_PROGRAMS
-    assert tuple(wheel.project for wheel in headers.libraries) == HEADER_LIBRARIES
-    assert all(wheel.record for wheel in (*headers.programs, *headers.libraries))
 
 
 def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
@@ -75,11 +55,6 @@ def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
     assert wanted <= set(packaged_lock().cuda)
 
 
-def test_a_lock_needs_no_runtimes(tmp_path: Path) -> None:
-    (tmp_path / "lock.json").write_text('{"format": 1, "cuda": {}, "torch": {}}')
-    assert read_lock(tmp_path / "lock.json") == ToolchainLock({}, {})
-
-
 def test_exact_and_oldest_release() -> None:
     wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
     releases = {name: LockedRelease(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
@@ -96,16 +71,6 @@ def test_no_lock_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "lock.json").write_text(text)
     with pytest.raises(ToolchainError):
         read_lock(tmp_path / "lock.json")
-
-
-def test_wheels_of_a_release_are_alike_but_those_for_the_cpu() -> None:
-    for release, locked in packaged_lock().torch.items():
-        whole, for_cpu = locked.split()
-        assert whole.wheels, release
-        assert SHA256.fullmatch(whole.headers or ""), release
-        assert for_cpu.headers is None
-        assert {wheel.version for wheel in whole.wheels} == {locked.version}
-        assert {wheel.version for wheel in for_cpu.wheels} <= {f"{locked.version}+cpu"}
 
 
 def test_a_header_set_is_of_headers_alone() -> None:

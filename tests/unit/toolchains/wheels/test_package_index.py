@@ -17,7 +17,7 @@ from kbuild.toolchains.wheels.package_index import (
     WheelFetcher,
 )
 from kbuild.toolchains.wheels.settings import IndexSettings
-from kbuild.toolchains.wheels.wheel_file import Wheel, merge_spans
+from kbuild.toolchains.wheels.wheel_file import Wheel
 from tests.support.wheel_index import make_wheel, pinned, serve
 
 BIG = os.urandom(1 << 20)
@@ -115,12 +115,6 @@ def test_local_file_goes_first(shelf: Path, folder: Path, tmp_path: Path) -> Non
     assert written(folder) == WANTED
 
 
-def test_offline_wheelhouse_alone(shelf: Path, folder: Path) -> None:
-    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
-    settings = IndexSettings(find_links=(str(shelf),), no_index=True)
-    assert unpack(settings, (wheel,), folder).how == "local"
-
-
 @pytest.mark.parametrize("ranges", [True, False])
 def test_other_file_under_the_same_name(shelf: Path, folder: Path, ranges: bool) -> None:
     wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
@@ -167,13 +161,6 @@ def test_index_that_does_not_answer(shelf: Path, folder: Path) -> None:
         unpack(settings, (wheel,), folder)
 
 
-def test_local_file_needs_no_network(shelf: Path, folder: Path) -> None:
-    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
-    with serve(shelf) as served:
-        settings = replace(served.settings, find_links=(str(shelf),))
-    assert unpack(settings, (wheel,), folder).how == "local"
-
-
 def test_what_is_missing_is_told_at_once() -> None:
     """With one command that gets all of it where there is a network."""
     cuda, torch = (
@@ -189,12 +176,6 @@ def test_what_is_missing_is_told_at_once() -> None:
     assert command in error.hint
     assert "torch==2.11.0" in error.hint
     assert error.hint.startswith("install it; or\n")
-
-
-def test_coalesced() -> None:
-    assert list(merge_spans([(50, 60), (0, 10), (12, 20)], gap=2)) == [(0, 20), (50, 60)]
-    assert list(merge_spans([(0, 10), (2, 5)], gap=0)) == [(0, 10)]
-    assert list(merge_spans([], gap=5)) == []
 
 
 def test_no_room_for_what_is_fetched_is_no_damaged_wheel() -> None:
