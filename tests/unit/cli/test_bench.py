@@ -225,9 +225,3 @@ def test_no_device_for_the_project(kbuild, project) -> None:
     answer = kbuild("bench", "demo", "--python", sys.executable)
     assert answer.code == 4
     assert "demo is for cuda, and Torch " in answer.err
-
-
-def test_its_other_name(kbuild) -> None:
-    answer = kbuild("benchmark", "--help")
-    assert answer.code == 0
-    assert "usage: kbuild bench" in answer.out

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.pipeline.provenance.files import signature_path
 from tests.support.git_repository import commit, git
 
 BUILD = ("build", "demo", "--variant", "torch-cuda", "--provenance")
@@ -66,17 +65,6 @@ def test_another_build_takes_it_away(kbuild, committed, statement):
     answer = kbuild("build", "demo", "--variant", "torch-cuda")
     assert "removed torch-cuda.intoto.json, torch-cuda.cdx.json of an older build" in answer.err
     assert not statement.exists()
-
-
-def test_a_signature_of_other_words_goes(kbuild, committed, statement):
-    kbuild(*BUILD)
-    signature = signature_path(statement)
-    signature.write_text("{}")
-    kbuild(*BUILD)
-    assert signature.exists()
-    statement.write_text(statement.read_text() + " ")
-    kbuild(*BUILD)
-    assert not signature.exists()
 
 
 def test_the_date(kbuild, committed, monkeypatch):

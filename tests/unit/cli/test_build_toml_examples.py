@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tomli
 
 from kbuild.checks.ops import check_ops_source
 
@@ -192,28 +191,3 @@ def test_fake_kernels(project, decorator, severity):
     (package / "__init__.py").write_text(text)
     found = check_ops_source(package, "mykernel")
     assert [finding.severity for finding in found] == ([severity] if severity else [])
-
-
-@pytest.mark.parametrize(
-    ("options", "backends"),
-    [
-        ((), {"cpu", "cuda"}),
-        (("--backends", "xpu"), {"xpu"}),
-        (("--backends", "cuda", "xpu"), {"cuda", "xpu"}),
-        (("--backends", "all"), {"cpu", "cuda", "metal", "rocm", "xpu"}),
-    ],
-)
-def test_init(here, kbuild, options, backends):
-    """A new project has the layout of the guide, and is valid."""
-    answer = kbuild("init", "--name", "myorg/mykernel", *options)
-    assert answer.code == 0, answer.err
-    root = here / "mykernel"
-    for path in ("build.toml", "CARD.md", "example.py", "flake.nix", "benchmarks/benchmark.py",
-                 "tests/test_mykernel.py", "torch-ext/torch_binding.cpp",
-                 "torch-ext/torch_binding.h", "torch-ext/mykernel/__init__.py"):  # fmt: skip
-        assert (root / path).is_file(), path
-    general = tomli.loads((root / "build.toml").read_text())["general"]
-    assert set(general["backends"]) == backends
-    assert general["hub"]["repo-id"] == "myorg/mykernel"
-    assert "kernels_ci" in (root / "tests" / "test_mykernel.py").read_text()
-    assert kbuild("check-config", "mykernel").code == 0

@@ -77,11 +77,6 @@ class TestGrammar:
         assert output["checks"].get("layout", "-") == "-"
         assert {finding["where"] for finding in output["findings"]} == {"lonely.so"}
 
-    @pytest.mark.compile
-    def test_what_lies_beside_a_library_is_not_looked_at(self, kbuild, library, here):
-        (here / "other.so").write_text("no library")
-        assert kbuild("check-abi", "lonely.so", "--only", "binary").code == 0
-
     @pytest.mark.parametrize("command", COMMANDS)
     @pytest.mark.parametrize(
         ("target", "words"),
@@ -137,9 +132,6 @@ class TestWhichChecks:
         assert kbuild("check", "demo", "--only", "flags").code == 0
         assert kbuild("check-builds", "demo", "--only", "flags").code == 2
 
-    def test_check_abi_has_those_of_libraries(self, kbuild, demo):
-        assert kbuild("check-abi", "demo", "--only", "layout").code == 2
-
     def test_none_is_left(self, kbuild, variant):
         answer = kbuild("check-builds", "demo", "--only", "load", "--no-load")
         assert answer.code == 2
@@ -193,21 +185,6 @@ class TestLimits:
         assert "error: data.bin: 2.9 KB of " in answer.out
         assert "data.bin" in answer.out.split("\n\n")[1]  # the table of sizes
 
-    @pytest.mark.compile
-    def test_limits_reach_the_checks(self, kbuild, here):
-        compiler = shutil.which("cc")
-        if compiler is None:
-            pytest.skip("no C compiler on this machine")
-        source = "void *memcpy(void *, const void *, unsigned long);\n"
-        source += "void *f(void *a, void *b) { return memcpy(a, b, 99999); }"
-        argv = [compiler, "-shared", "-fPIC", "-fno-builtin", "-x", "c", "-", "-o", "new.so"]
-        subprocess.run(argv, input=source, text=True, check=True)  # noqa: TID251
-        only = ("check-abi", "new.so", "--only", "manylinux")
-        assert kbuild(*only).code == 0
-        answer = kbuild(*only, "-m", "manylinux1")
-        assert answer.code == 6
-        assert "manylinux_2_5 ends at GLIBC_2.5" in answer.out
-
 
 class TestAnswer:
     @pytest.fixture
@@ -250,11 +227,6 @@ class TestAnswer:
         assert max(map(len, answer.out.splitlines())) <= 80
         assert "\x1b" not in answer.out
         assert max(map(len, kbuild("check", "--list").out.splitlines())) <= 80
-
-    def test_colour(self, kbuild, broken):
-        answer = kbuild("check-builds", "demo", "--no-load", "--color", "always")
-        assert "\x1b[1;31mfail\x1b[0m" in answer.out
-        assert "\x1b[32mok\x1b[0m" in answer.out
 
     def test_a_name_cannot_steer_the_terminal(self, kbuild, sealed):
         (sealed / "x\x1b[2J.pyc").write_bytes(b"")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.cli import test, variants
+from kbuild.cli import test
 from kbuild.pipeline.diagnosis import OPTIONAL_TOOLS, diagnose
 from kbuild.system.cache import KINDS
 from kbuild.system.cache_folder import cache_folder, foreign_writer, validate_cache_owner
@@ -88,11 +88,6 @@ class TestTests:
             run_tests(Pretend(1, "...F\nFAILED tests/test_a.py::test_b - assert 1\n1 failed\n"))
         assert raised.value.code == 8
 
-    def test_marked_tests_alone(self, run_tests, demo):
-        runner = Pretend()
-        assert run_tests(runner, marked=True) == 0
-        assert runner.calls[0][0][3:6] == (str(demo / "tests"), "-m", "kernels_ci")
-
     def test_files_that_are_named_take_the_place_of_the_folder(self, run_tests, demo):
         (demo / "tests" / "test_a.py").touch()
         runner = Pretend()
@@ -115,10 +110,6 @@ class TestTests:
         assert raised.value.code == 8
         assert words in raised.value.message
         assert hint in raised.value.hint
-
-    def test_bad_pytest_arguments(self, run_tests):
-        with pytest.raises(UsageError):
-            run_tests(Pretend(4))
 
     def test_no_pytest(self, run_tests):
         with pytest.raises(ToolchainError) as raised:
@@ -290,9 +281,6 @@ class TestContext:
     def test_cache_folder(self, environ, expected):
         assert cache_folder(environ) == Path(expected)
 
-    def test_cache_folder_at_home(self):
-        assert cache_folder({}) == Path.home() / ".cache" / "kbuild"
-
     @pytest.mark.parametrize("folder", ["", "store", *(kind.name for kind in KINDS)])
     def test_a_cache_that_everybody_can_write_to(self, kbuild, monkeypatch, tmp_path, folder):
         monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path))
@@ -330,26 +318,3 @@ class TestContext:
         status = os.stat_result((0o040775, 0, 0, 0, 1000, 1000, 0, 0, 0, 0))
         assert foreign_writer(status, 1000).startswith(who)
         assert bool(foreign_writer(status, 1000)) is bool(who)
-
-    def test_folders(self, tmp_path):
-        ctx = Services(Pretend(), Ui(), tmp_path, tmp_path)
-        (tmp_path / "a").mkdir()
-        (tmp_path / "file").write_text("")
-        assert ctx.folder(None) == tmp_path
-        assert ctx.folder(Path("a/../a")) == tmp_path / "a"
-        with pytest.raises(UsageError, match="`file` is a file"):
-            ctx.folder(Path("file"))
-
-
-def test_the_interpreter_can_be_asked_for(tmp_path, monkeypatch):
-    asked = []
-
-    def choose(given, cache, runner):
-        asked.append(given)
-        return {"python": {"executable": "/p"}}
-
-    monkeypatch.setattr("kbuild.toolchains.host.choose_python", choose)
-    ctx = Services(Pretend(), Ui(), tmp_path, tmp_path)
-    for given in (None, Path("python3.12"), Path("venv/bin/python")):
-        assert variants.chosen_python(given, ctx) == Path("/p")
-    assert asked == [None, Path("python3.12"), tmp_path / "venv" / "bin" / "python"]

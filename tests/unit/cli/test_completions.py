@@ -34,10 +34,6 @@ def test_options(complete):
     assert complete("kbuild", "build", "--va") == ["--variant"]
 
 
-def test_values(complete):
-    assert complete("kbuild", "build", "--color", "a") == ["auto", "always"]
-
-
 @pytest.mark.parametrize("command", ["build", "abi-advice"])
 def test_backends(complete, command):
     assert complete("kbuild", command, "--backend", "c") == ["cann", "cpu", "cuda"]
@@ -61,11 +57,3 @@ def test_shells(complete):
 
 def test_folders(complete, demo):
     assert complete("kbuild", "check-config", "de") == ["demo"]
-
-
-def test_folders_of_options(complete, demo):
-    assert complete("kbuild", "build", "--output", "de") == ["demo"]
-
-
-def test_values_behind_other_options(complete):
-    assert complete("kbuild", "build", "--variant", "torch-cpu", "--color", "n") == ["never"]

@@ -9,7 +9,7 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.cli.scaffold import Scaffold, kernel_name, scaffold_files, split_name
+from kbuild.cli.scaffold import Scaffold, scaffold_files, split_name
 from kbuild.ops.language import LANGUAGES
 from kbuild.plan.project import open_project
 from kbuild.project.config.model import CXX
@@ -66,11 +66,6 @@ def test_every_project_has_the_same_parts(kbuild, here, backends):
     assert not any("__python_name__" in text for text in [*texts, *found])
 
 
-def test_noarch_for_a_compiled_backend(kbuild, here):
-    assert kbuild("init", "demo", "--noarch", "--backends", "cuda", "cann").code == 0
-    assert open_project(here / "demo").file.framework_key == "torch-noarch"
-
-
 @pytest.mark.parametrize(
     ("language", "chosen", "expected"),
     [
@@ -108,15 +103,6 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
         if path.endswith(".py"):
             compile(text, path, "exec")
     assert len(found) == 14
-
-
-def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
-    for asked in LANGUAGES:
-        language, backends = asked.name, asked.init_backends
-        kbuild("init", language, "--no-git", "--name", "org/demo", "--language", language)
-        toolchain = open_project(here / language).dsl_kernels["demo"].toolchain
-        pins = (toolchain,) if isinstance(toolchain, str) else toolchain
-        assert all(asked.targets(one, None, None, pins).targets for one in backends)
 
 
 PAIRS = [
@@ -159,13 +145,6 @@ def test_every_pair_that_a_build_supports_is_a_project(kbuild, here, language, f
     readme = (root / "README.md").read_text()
     for path in re.findall(r"`([\w./*-]+/[\w./*-]*)`", readme):
         assert list(root.glob(path)) or path == "build/", path
-
-
-def test_a_dsl_has_all_compiled_frameworks() -> None:
-    """Their launchers are generated, so that no template can be missing."""
-    compiled = {framework.name for framework in FRAMEWORKS if framework.compiled}
-    for language in LANGUAGES:
-        assert compiled <= {framework for name, framework in SUPPORTED if name == language.name}
 
 
 def test_a_readme_of_ones_own_stays(kbuild, here):
@@ -341,11 +320,6 @@ def test_overwrite(kbuild, here):
     assert (here / "demo" / "other.txt").read_text() == "stays"
 
 
-def test_again_is_no_conflict(kbuild):
-    assert kbuild("init", "demo").code == 0
-    assert kbuild("init", "demo").code == 0
-
-
 def test_a_file_is_no_folder(kbuild, here):
     (here / "demo").write_text("")
     assert kbuild("init", "demo").code == 2
@@ -355,26 +329,6 @@ def test_a_file_is_no_folder(kbuild, here):
 def test_bad_repositories(name):
     with pytest.raises(UsageError):
         split_name(name)
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ("relu", "relu"),
-        ("MyKernel", "my-kernel"),
-        ("flash_attn2", "flash-attn2"),
-        ("2d Convolution!", "d-convolution"),
-        ("RMSNorm", "rmsnorm"),
-        ("a--b__c", "a-b-c"),
-    ],
-)
-def test_kernel_names(given, name):
-    assert kernel_name(given) == name
-
-
-def test_a_name_needs_a_letter():
-    with pytest.raises(UsageError):
-        kernel_name("42")
 
 
 @pytest.mark.parametrize("text", ['MIT" # "', "", "a\nb"])
@@ -392,10 +346,6 @@ class TestGit:
         kbuild("init", "outer")
         kbuild("init", "outer/inner")
         assert not (here / "outer" / "inner" / ".git").exists()
-
-    def test_not_when_refused(self, kbuild, here):
-        kbuild("init", "demo", "--no-git")
-        assert not (here / "demo" / ".git").exists()
 
 
 @pytest.mark.parametrize(

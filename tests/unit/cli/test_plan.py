@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.plan.selection import reason_lines
 from tests.support.projects import BINDING, kernel, write_project
 
 NAME = "torch213-cxx11-cu130-x86_64-linux"
@@ -95,11 +94,6 @@ def test_very_many_images_are_announced(here, kbuild, choices, is_many):
         "of these lists to compile fewer"
     )
     assert " ".join(answer.err.split()).count(words) == int(is_many)
-
-
-def test_reasons():
-    reasons = {"a": "is old", "b": None, "c": "is old", "d": "is new"}
-    assert reason_lines(reasons) == ["2 variants: is old", "d: is new"]
 
 
 @pytest.mark.usefixtures("project")

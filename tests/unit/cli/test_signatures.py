@@ -112,17 +112,10 @@ class TestGood:
         assert kbuild("sign", built, *trust).code == 0
         assert kbuild("verify", built, *trust, *BY_ME).code == 0
 
-    def test_the_signature_is_no_part_of_the_digest(self, kbuild, signed):
-        assert kbuild("hash", signed, "--check").code == 0
-
 
 class TestBad:
     def test_nothing_signed(self, kbuild, built, trust):
         assert "there is no `metadata.json.sigstore`" in refused(kbuild, built, trust)
-
-    def test_a_changed_file(self, kbuild, signed, trust):
-        (signed / "__init__.py").write_text("import os\n")
-        assert "`__init__.py` differs from the digest" in refused(kbuild, signed, trust)
 
     def test_what_no_digest_counts(self, kbuild, signed, trust, tmp_path):
         """Importing runs it, and the signature says nothing of it."""
@@ -172,10 +165,6 @@ class TestBad:
         words = refused(kbuild, signed, trust, "--identity", "you@example.org", "--issuer", ISSUER)
         assert f"was signed by {ME} ({ISSUER}), not by you@example.org ({ISSUER})" in words
 
-    def test_the_same_name_from_another_issuer(self, kbuild, signed, trust):
-        words = refused(kbuild, signed, trust, "--identity", ME, "--issuer", "https://other")
-        assert f"was signed by {ME} ({ISSUER})" in words
-
     def test_another_sigstore(self, kbuild, signed, tmp_path):
         other = tmp_path / "other.json"
         other.write_text(LocalSigstore(url="http://localhost").trust_config())
@@ -199,11 +188,6 @@ class TestBad:
     def test_no_bundle(self, kbuild, signed, trust, text):
         (signed / "metadata.json.sigstore").write_text(text)
         assert "`metadata.json.sigstore` is not a bundle" in refused(kbuild, signed, trust)
-
-    def test_no_metadata(self, kbuild, signed, trust):
-        (signed / "metadata.json").unlink()
-        words = refused(kbuild, signed.parent, trust)
-        assert "`metadata.json` cannot be read" in words
 
 
 class TestProvenance:
@@ -277,18 +261,6 @@ class TestSigningIsRefused:
         assert answer.code == 10
         assert "sigstore gave no certificate" in answer.err
         assert "needs a network" in answer.err
-
-    def test_by_a_certificate_authority_that_is_not_in_its_own_log(
-        self, kbuild, built, sigstore, tmp_path
-    ):
-        """The library looks at the certificate before it uses it."""
-        config = json.loads(sigstore.trust_config())
-        stranger = json.loads(LocalSigstore(url=sigstore.url).trust_config())
-        config["trustedRoot"]["ctlogs"] = stranger["trustedRoot"]["ctlogs"]
-        file = tmp_path / "other.json"
-        file.write_text(json.dumps(config))
-        options = ("--trust-config", file, "--identity-token", token(ME))
-        assert self.sign(kbuild, built, *options).code == 10
 
     def test_with_a_file_that_configures_nothing(self, kbuild, built, tmp_path):
         (tmp_path / "x.json").write_text("{}")

@@ -221,9 +221,6 @@ class TestRefused:
         assert "finds no GPU here" in answer.err
         assert "--python" in answer.err
 
-    def test_no_such_device(self, tune, variant):
-        assert "there is no device `cuda:9`" in tune("--device", "9").err
-
     def test_a_variant_of_users(self, tune, here):
         folder = write_variant(here / "build" / "v")
         (folder / "aot.json").unlink()
@@ -231,10 +228,6 @@ class TestRefused:
         assert answer.code == 2
         assert "`v` cannot be tuned: it has no `aot.json`" in answer.err
         assert "--keep-all" in answer.err
-
-    def test_a_description_that_is_broken(self, tune, variant):
-        (variant / "aot.json").write_text('{"format": 9}')
-        assert "this kbuild reads 1" in tune().err
 
     def test_a_variant_that_cannot_be_loaded(self, tune, variant):
         (variant / "__init__.py").write_text("raise RuntimeError('no')\n")
@@ -246,9 +239,6 @@ class TestRefused:
         answer = tune("--op", "scal")
         assert answer.code == 2
         assert "did you mean `scale`?" in answer.err
-
-    def test_a_budget_that_is_none(self, tune, variant):
-        assert "--budget: `x` is not a duration" in tune("--budget", "x").err
 
     def test_a_python_without_torch(self, kbuild, here, variant, tmp_path):
         import venv

@@ -16,7 +16,3 @@ def test_many_calls_have_a_line_for_each_reason():
         "mm M=0 and 4 more: no candidate runs",
         "mm M=7: it hangs",
     ]
-
-
-def test_nothing_is_said_of_nothing():
-    assert list(summarize_reasons([])) == []

@@ -203,20 +203,12 @@ class TestGit:
         assert repeat_build(BUILD) is None
 
 
-def test_nothing_is_written_to_a_project_that_was_never_built(demo, tmp_path):
-    record_build(BUILD, [], demo, tmp_path, file_state.file_clock())
-    assert not (demo / ".kbuild").exists()
-
-
 class TestWhatIsNotRecorded:
     def is_recorded(self, kbuild, demo, *options: str) -> bool:
         (demo / ".kbuild/unchanged").unlink()
         time.sleep(TICK)
         assert kbuild(*BUILD, *options).code == 0
         return (demo / ".kbuild/unchanged").exists()
-
-    def test_the_same_build_is(self, recorded, kbuild, demo):
-        assert self.is_recorded(kbuild, demo)
 
     def test_statements(self, recorded, kbuild, demo):
         kbuild(*BUILD, "--provenance")

@@ -35,22 +35,10 @@ class TestDiscovery:
         make(tmp_path / "result", CUDA)
         assert find_variants(tmp_path) == (tmp_path / "result" / CUDA,)
 
-    def test_a_folder_of_variants(self, tmp_path):
-        make(tmp_path, CUDA, CPU, ".old")
-        assert names(find_variants(tmp_path)) == [CUDA, CPU]
-
-    def test_one_variant(self, tmp_path):
-        make(tmp_path, CPU)
-        assert find_variants(tmp_path / CPU) == (tmp_path / CPU,)
-
     def test_a_variant_without_metadata_is_found(self, tmp_path):
         (tmp_path / "build" / CPU).mkdir(parents=True)
         (tmp_path / "build" / "notes").mkdir()
         assert names(find_variants(tmp_path)) == [CPU]
-
-    def test_globs(self, tmp_path):
-        make(tmp_path / "build", CPU, CUDA)
-        assert names(find_variants(tmp_path, ["*-cpu-*"])) == [CPU]
 
     def test_the_other_version_of_a_variant(self, tmp_path):
         old = make(tmp_path / "old" / "build", CPU)
@@ -65,22 +53,11 @@ class TestDiscovery:
         assert lacking is not None
         assert not lacking.exists()
 
-    def test_nothing_built(self, tmp_path):
-        with pytest.raises(UsageError, match="no built variants"):
-            find_variants(tmp_path)
-
     def test_nothing_matches(self, tmp_path):
         make(tmp_path / "build", CPU)
         with pytest.raises(UsageError, match=r"matches \*xpu\*") as raised:
             find_variants(tmp_path, ["*xpu*"])
         assert CPU in raised.value.hint
-
-
-def test_check_builds_on_a_broken_variant(kbuild, variant):
-    (variant / "__init__.py").write_text("from demo import nothing\n")
-    answer = kbuild("check-builds", "demo", "--no-load", "--json")
-    assert answer.code == 6
-    assert answer.json["targets"][0]["outputs"][0]["variant"] == "torch-cuda"
 
 
 def test_check_abi_has_nothing_to_say_about_python(kbuild, variant):
