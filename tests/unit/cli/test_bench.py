@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.system.processes import LocalRunner
-from tests.support.download_hub import FakeHub, Repository, serve
+from tests.support.hub.fixture import HubBench, running_hub
 
 pytestmark = pytest.mark.torch
 
@@ -136,34 +134,27 @@ OTHER = "torch211-cxx11-cu130-x86_64-linux"
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[tuple[FakeHub, dict[str, str]]]:
-    """A Hub with a slower build for this machine and one for another, and an environment for it."""
+def hub(tmp_path: Path) -> Iterator[HubBench]:
+    """A Hub with a slower build for this machine and one for another."""
     pytest.importorskip("huggingface_hub")
     folder = write_variant(tmp_path / "published", "_demo_b", 0.02)
     files = {f"build/{VARIANT}/{path.name}": path.read_bytes() for path in folder.iterdir()}
-    hub = FakeHub({"org/demo": Repository({**files, f"build/{OTHER}/__init__.py": b"x"})})
-    server = serve(hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    environ = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": ""}
-    environ |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environ |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    yield hub, {**os.environ, **environ}
-    server.shutdown()
-    server.server_close()
+    with running_hub(tmp_path / "hub") as bench:
+        bench.publish("org/demo", {**files, f"build/{OTHER}/__init__.py": b"x"})
+        yield bench
 
 
 def test_against_a_revision_on_the_hub(hub, project) -> None:
     """Only the variant that is compared is downloaded; a second time, it needs no network."""
-    served, environ = hub
     given = ("--variant", VARIANT, "--device", "cpu", "--processes", "1", "-k", "plain")
     argv = (sys.executable, "-m", "kbuild", "bench", *given, "--python", sys.executable)
     argv += ("--against", "hub:org/demo@v1", "--output", "results.json")
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
-        done = LocalRunner().run(argv, cwd=project, env={**environ, **more})
+        done = LocalRunner().run(argv, cwd=project, env={**hub.environ(None), **more})
         assert done.ok, done.output
         (entry,) = json.loads((project / "results.json").read_text())["results"]
         assert entry["slowdown"] < -0.2
-    assert not any("/resolve/" in path and OTHER in path for path in served.asked)
+    assert not any(OTHER in record.target for record in hub.log.matching("/resolve/"))
 
 
 def test_no_regression(bench, here) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kbuild.system.processes import LocalRunner
-from tests.support.download_hub import FakeHub, Repository, serve
+from tests.support.hub.fixture import HubBench, running_hub
 
 VARIANT = "torch-cuda"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
@@ -157,27 +155,22 @@ class TestHub:
     """`huggingface_hub` reads its environment when it is imported: in a process of its own."""
 
     @pytest.fixture
-    def endpoint(self, built: Path) -> Iterator[str]:
+    def hub(self, built: Path, tmp_path: Path) -> Iterator[HubBench]:
         pytest.importorskip("huggingface_hub")
-        files = [path for path in built.rglob("*") if path.is_file()]
         top = built.parents[1]
-        named = {path.relative_to(top).as_posix(): path.read_bytes() for path in files}
-        server = serve(FakeHub({"org/demo": Repository(named)}))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        server.server_close()
+        files = [path for path in built.rglob("*") if path.is_file()]
+        with running_hub(tmp_path / "hub") as bench:
+            named = {path.relative_to(top).as_posix(): path.read_bytes() for path in files}
+            bench.publish("org/demo", named)
+            yield bench
 
     @pytest.mark.parametrize("how", [("hub:org/demo@v1",), (".", "--against", "hub:org/demo@v1")])
-    def test_published_variants(self, endpoint, demo, tmp_path, how):
+    def test_published_variants(self, hub, demo, how):
         shutil.rmtree(demo / "build")
         (demo / "torch-ext" / "demo" / "extra.py").write_text("two = 2\n")
         commit(demo, "later")
         argv = (sys.executable, "-m", "kbuild", "reproduce", *how, "--json")
-        environ = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint, "HF_TOKEN": ""}
-        environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        environ |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = LocalRunner().run(argv, cwd=demo, env={**os.environ, **environ})
+        done = LocalRunner().run(argv, cwd=demo, env=hub.environ(None))
         assert done.ok, done.output
         assert '"status": "same"' in done.output
         assert "built from commit" in done.output

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,7 @@ from kbuild.plan.metadata import Metadata
 from kbuild.publish.hub.fetch import HubSpec
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner, ProcessResult
-from tests.support.download_hub import FakeHub, Repository, serve
+from tests.support.hub.fixture import STRANGER, WRITE, HubBench, running_hub
 
 pytest.importorskip("huggingface_hub")
 
@@ -41,35 +39,23 @@ except KbuildError as error:
 for path in sorted(p for p in found.rglob("*") if p.is_file()):
     print(path.relative_to(found).as_posix(), path.is_symlink())
 """
-SECRET = "hf_notatokenbutlookslikeone"  # noqa: S105
 Fetch = Callable[..., ProcessResult]
 
 
 @pytest.fixture
-def hub() -> FakeHub:
-    return FakeHub({"org/relu": Repository(FILES)})
+def hub(tmp_path: Path) -> Iterator[HubBench]:
+    with running_hub(tmp_path / "hub") as bench:
+        bench.publish("org/relu", FILES)
+        yield bench
 
 
 @pytest.fixture
-def endpoint(hub: FakeHub) -> Iterator[str]:
-    server = serve(hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def python(endpoint: str, tmp_path: Path) -> Fetch:
+def python(hub: HubBench, tmp_path: Path) -> Fetch:
     """Another Python, which knows no Hub but this machine's."""
 
     def ran(*argv: str, **environ: str) -> ProcessResult:
-        own = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint, "TMPDIR": str(tmp_path)}
-        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_TOKEN": ""}
-        return LocalRunner().run(
-            [sys.executable, *argv], env={**os.environ, **own, **quiet, **path, **environ}
-        )
+        env = {**hub.environ(None), "TMPDIR": str(tmp_path), **environ}
+        return LocalRunner().run([sys.executable, *argv], env=env)
 
     return ran
 
@@ -98,27 +84,25 @@ def test_a_branch(fetch: Fetch) -> None:
     assert "True" not in done.output  # files, not links into the cache
 
 
-def test_one_variant(fetch: Fetch, hub: FakeHub) -> None:
+def test_one_variant(fetch: Fetch, hub: HubBench) -> None:
     assert files(fetch("hub:org/relu@v1", "*-cu130-*")) == [f"build/{CUDA}/__init__.py"]
-    assert not any("/resolve/" in path and CPU in path for path in hub.asked)
+    assert not any(CPU in record.target for record in hub.log.matching("/resolve/"))
 
 
-def test_a_listing_that_leads_elsewhere(fetch: Fetch, hub: FakeHub) -> None:
-    files = {**FILES, f"build/{CPU}/../../../evil.py": b"x"}
-    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
-    done = fetch("hub:org/relu@v1")
+def test_a_listing_that_leads_elsewhere(fetch: Fetch, hub: HubBench) -> None:
+    hub.publish("org/evil", {**FILES, f"build/{CPU}/../../../evil.py": b"x"})
+    done = fetch("hub:org/evil@v1")
     assert not done.ok
-    assert "DamagedFileError: org/relu@v1: " in done.output
+    assert "DamagedFileError: org/evil@v1: " in done.output
     assert "it is not in `build`" in done.output
 
 
-def test_more_files_than_a_kernel_has(fetch: Fetch, hub: FakeHub) -> None:
+def test_more_files_than_a_kernel_has(fetch: Fetch, hub: HubBench) -> None:
     """Counted before any is downloaded."""
-    files = {f"build/{CPU}/{'a/' * 70}b.py": b"x"}
-    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
-    done = fetch("hub:org/relu@v1")
+    hub.publish("org/deep", {f"build/{CPU}/{'a/' * 70}b.py": b"x"})
+    done = fetch("hub:org/deep@v1")
     assert "its path has more than 64 parts" in done.output
-    assert not any("/resolve/" in path for path in hub.asked)
+    assert not hub.log.matching("/resolve/")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +119,8 @@ def test_what_there_is_not(fetch: Fetch, spec: str, variants: tuple[str, ...], w
     assert words in done.output
 
 
-def test_a_repository_without_variants(fetch: Fetch, hub: FakeHub) -> None:
-    hub.repositories["org/empty"] = Repository({"README.md": b""})
+def test_a_repository_without_variants(fetch: Fetch, hub: HubBench) -> None:
+    hub.publish("org/empty", {"README.md": b""})
     assert "has no built variants" in fetch("hub:org/empty@v1").output
 
 
@@ -149,29 +133,29 @@ def test_nobody_answers(fetch: Fetch) -> None:
     assert "is there a network?" in done.output
 
 
-def test_a_hub_that_is_ill(fetch: Fetch, hub: FakeHub) -> None:
-    hub.status = 503
+def test_a_hub_that_is_ill(fetch: Fetch, hub: HubBench) -> None:
+    hub.faults.add("500", times=None)
     done = fetch("hub:org/relu@v1")
-    assert "the Hub answered 503" in done.output
+    assert "the Hub answered 500" in done.output
 
 
-def test_offline_takes_what_was_fetched_before(fetch: Fetch, hub: FakeHub) -> None:
+def test_offline_takes_what_was_fetched_before(fetch: Fetch, hub: HubBench) -> None:
     done = fetch("hub:org/relu@v1", HF_HUB_OFFLINE="1")
     assert "is not in the cache" in done.output
-    assert hub.asked == []
+    assert hub.log.records == []
     online = files(fetch("hub:org/relu@v1"))
-    count = len(hub.asked)
+    hub.log.clear()
     assert files(fetch("hub:org/relu@v1", HF_HUB_OFFLINE="1")) == online
-    assert len(hub.asked) == count
+    assert hub.log.records == []
 
 
-def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: FakeHub) -> None:
-    hub.repositories["org/private"] = Repository(FILES, token=SECRET)
-    assert len(files(fetch("hub:org/private@v1", HF_TOKEN=SECRET))) == 3
-    for environ in ({}, {"HF_TOKEN": f"{SECRET}wrong"}):
+def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: HubBench) -> None:
+    hub.publish("org/private", FILES, private=True)
+    assert len(files(fetch("hub:org/private@v1", HF_TOKEN=WRITE))) == 3
+    for environ in ({}, {"HF_TOKEN": STRANGER}):
         refused = fetch("hub:org/private@v1", **environ)
         assert "the Hub has no kernel `org/private`" in refused.output
-        assert SECRET not in refused.output
+        assert STRANGER not in refused.output
 
 
 @pytest.mark.parametrize(
@@ -182,7 +166,7 @@ def test_not_a_kernel(text: str) -> None:
         HubSpec.parse(text)
 
 
-def test_check(python: Fetch, hub: FakeHub, tmp_path: Path) -> None:
+def test_check(python: Fetch, hub: HubBench, tmp_path: Path) -> None:
     root = tmp_path / "torch-cpu"
     root.mkdir()
     for name in ("__init__.py", "_ops.py"):
@@ -190,10 +174,8 @@ def test_check(python: Fetch, hub: FakeHub, tmp_path: Path) -> None:
     metadata = Metadata("relu", "_relu_cpu_0a1b2c3", 1, "Apache-2.0", "cpu")
     sealed = replace(metadata, digest=digest_variant(root)).to_json_text()
     files = {"build/torch-cpu/__init__.py": b"", "build/torch-cpu/_ops.py": b""}
-    hub.repositories["org/good"] = Repository(
-        {**files, "build/torch-cpu/metadata.json": sealed.encode()}
-    )
-    hub.repositories["org/bad"] = Repository(files)
+    hub.publish("org/good", {**files, "build/torch-cpu/metadata.json": sealed.encode()})
+    hub.publish("org/bad", files)
     check = ("-m", "kbuild", "check", "--no-load", "--json")
     done = python(*check, "hub:org/good@v1")
     assert done.returncode == 0, done.output
