@@ -149,6 +149,9 @@ class TestSignatures:
         )
         assert signatures(api) == ["f(x)"]
 
+    def test_lambdas(self, package):
+        assert signatures(package("f = lambda x, y=2: x\n__all__ = ['f']")) == ["f(x, y=2)"]
+
 
 class TestClasses:
     def test_constructor_methods_and_attributes(self, package):
