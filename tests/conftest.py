@@ -15,6 +15,7 @@ from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytest_plugins = ["tests.support.command_line", "tests.support.fixtures"]
+_REAL_BUILDS = Path(__file__).parent / "integration"
 UNSET = (
     *("CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"),
     *("KBUILD_TRACEBACK", "LOCAL_KERNELS", "CXX", "CXXFLAGS", "LDFLAGS"),
@@ -43,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     The slowest files have few tests, and are in `tests/integration`, far from the end.
     """
     config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads `-m`
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark real builds as `full`; README's command runs those of them that are also `quick`."""
+    for item in items:
+        if item.path.is_relative_to(_REAL_BUILDS):
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session")

@@ -164,8 +164,10 @@ class _ConstantReader:
         value = value_of(value)
         if value is None:
             return None
-        if isinstance(value, dict) and value.keys() == {"dtype"} and value["dtype"] in DTYPES:
-            return DtypeName(value["dtype"])
+        if isinstance(value, dict) and value.keys() == {"dtype"}:
+            dtype = value["dtype"]
+            if isinstance(dtype, str) and dtype in DTYPES:
+                return DtypeName(dtype)
         if not is_scalar(value):
             hint = 'e.g. `1`, `"gelu"`, `{ dtype = "float16" }`, `{ none = true }`'
             self.place.at("choices", key).error("is not a value of a constant", hint)

@@ -282,7 +282,7 @@ def release_facts(file: Path, version: str) -> Mapping[str, Any]:
     return facts
 
 
-NUMBERS = r"\d+\.\d+(?:\.\d+)*"
+NUMBERS = r"\d{1,18}\.\d{1,18}(?:\.\d{1,18})*"
 """Regular expression for releases such as `3.9.0`."""
 
 

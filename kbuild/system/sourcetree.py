@@ -189,6 +189,8 @@ class SourceTree:
         Raises:
             OSError: no file can have that name.
         """
+        if "\0" in path:
+            return PathProblem(f"`{path}` cannot be the name of a file", "correct the name")
         full = os.path.join(self._top, path)
         try:
             mode = os.lstat(full).st_mode

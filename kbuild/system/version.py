@@ -8,7 +8,7 @@ from functools import total_ordering
 
 DEVELOPMENT_ID = "dev"
 """Ends the op namespace of builds by `kbuild build --dev`, `kbuild dev` and `kbuild.load`."""
-_PATTERN = re.compile(r"\d+(\.\d+)*")
+_PATTERN = re.compile(r"\d{1,18}(\.\d{1,18})*")
 
 
 @total_ordering

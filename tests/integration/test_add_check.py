@@ -54,6 +54,7 @@ def test_its_own_tests_pass(tree: Path) -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.quick
 def test_its_seeded_fault_is_asked_for_and_found(tree: Path) -> None:
     command = ("-m", "pytest", "-q", "tests/seeded", "-k", "merge or every_check")
     done = run(tree, *command)

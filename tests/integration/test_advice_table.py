@@ -15,7 +15,7 @@ import pytest
 from kbuild.plugins.advice.stable_abi import Replacement, stable_abi_table
 from kbuild.system.version import Version
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.quick, pytest.mark.torch]
 
 ROOT = Path(__file__).parents[2]
 GUARD = re.compile(r"TORCH_FEATURE_VERSION (>=|<) TORCH_VERSION_(\d+)_(\d+)_0")

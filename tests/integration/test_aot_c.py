@@ -130,6 +130,7 @@ def test_a_gluon_kernel(project, tmp_path):
     assert (code, seen["grid"], seen["block"]) == (0, [4, 1, 1], 32)
 
 
+@pytest.mark.quick
 def test_the_example(project):
     """Builds here; it runs where there is a GPU."""
     done = LocalRunner().run(["make", f"KBUILD={sys.executable} -m kbuild"], cwd=project)

@@ -121,6 +121,7 @@ def test_results_and_gradients(
     assert {name: error for name, error in errors.items() if error > 2e-3} == {}
 
 
+@pytest.mark.quick
 def test_kernels_for_hopper_are_compiled_for_it_alone() -> None:
     """Also where another target has a capability, or none."""
     targets = [ImageTarget.parse(arch) for arch in ("sm_80", "sm_90a", "sm_100a", "gfx942")]

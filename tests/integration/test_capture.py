@@ -6,7 +6,9 @@ import importlib.util
 import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -858,27 +860,39 @@ def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
 # random calls
 
 
-def wrapper_of(name: str, answer: dict[str, Any]) -> tuple[CapturedWrapper, FunctionReader]:
-    defaults = {n: d for n, d in answer["defaults"].items() if "shape" not in ARGUMENTS[name][n]}
-    sizes = {"N": tuple(SIZES.get(name, (1, 1 << 20)))}
-    reader = FunctionReader(
-        snake_case(name.partition(" ")[0]), answer, ARGUMENTS[name], sizes, defaults
-    )
-    return reader.read(), reader
+Wrapped = tuple[CapturedWrapper, FunctionReader]
 
 
-def refusals(name: str, answer: dict[str, Any], wrapper: CapturedWrapper | None = None) -> str:
-    own, reader = wrapper_of(name, answer)
-    calls = RandomCalls(wrapper or own, reader.described, answer["parameters"])
+@pytest.fixture(scope="session")
+def wrapper_of(answers: dict[str, Any]) -> Callable[[str], Wrapped]:
+    """The wrapper of a function, which is read once, and its reader."""
+
+    @cache
+    def read(name: str) -> Wrapped:
+        answer, arguments = answers[name], ARGUMENTS[name]
+        defaults = {n: d for n, d in answer["defaults"].items() if "shape" not in arguments[n]}
+        sizes = {"N": tuple(SIZES.get(name, (1, 1 << 20)))}
+        reader = FunctionReader(
+            snake_case(name.partition(" ")[0]), answer, arguments, sizes, defaults
+        )
+        return reader.read(), reader
+
+    return read
+
+
+def refusals(wrapper: CapturedWrapper, reader: FunctionReader) -> str:
+    calls = RandomCalls(wrapper, reader.described, reader.answer["parameters"])
     return "\n".join(calls.refusals(reader.answer["samples"]))
 
 
-def test_ops_do_what_the_functions_do_in_random_calls(answers: dict[str, Any]) -> None:
+def test_ops_do_what_the_functions_do_in_random_calls(
+    answers: dict[str, Any], wrapper_of: Callable[[str], Wrapped]
+) -> None:
     compared = 0
     for name, answer in answers.items():
         if "error" not in answer and name != "by_arch on AMD":
             assert len(answer["samples"]) > 20, name
-            text = refusals(name, answer)
+            text = refusals(*wrapper_of(name))
             reasons = set(re.findall(r"takes: (.*?), for example", text))
             known = {"`x` is not contiguous", "`w` is not contiguous", "not `capability() == 0`"}
             assert reasons <= known | {"in the backward pass, `grad_0` is not contiguous"}, name
@@ -891,8 +905,8 @@ def test_calls_are_the_same_in_every_capture(answers: dict[str, Any]) -> None:
     assert [s["trace"]["hints"] for s in first] == [s["trace"]["hints"] for s in again]
 
 
-def test_calls_that_only_the_function_takes_are_named(answers: dict[str, Any]) -> None:
-    text = refusals("norm", answers["norm"])
+def test_calls_that_only_the_function_takes_are_named(wrapper_of: Callable[[str], Wrapped]) -> None:
+    text = refusals(*wrapper_of("norm"))
     assert re.match(r"refuses \d+ of \d+ random calls that the function takes: `x` is not", text)
     assert re.search(r"for example `x` of \[\d+, \d+\] with strides \[\d+, \d+\] \(float16\)", text)
 
@@ -922,10 +936,10 @@ FAULTS: list[tuple[str, str, Any, str]] = [
 
 @pytest.mark.parametrize(("name", "place", "value", "message"), FAULTS)
 def test_a_fault_of_an_op_is_found(
-    answers: dict[str, Any], name: str, place: str, value: Any, message: str
+    wrapper_of: Callable[[str], Wrapped], name: str, place: str, value: Any, message: str
 ) -> None:
     """Each changes one value of the op's table."""
-    wrapper, _ = wrapper_of(name, answers[name])
+    wrapper, reader = wrapper_of(name)
     section = json.loads(json.dumps(wrapper.forward.section))
     *keys, last = place.split(".")
     owner = section
@@ -934,20 +948,20 @@ def test_a_fault_of_an_op_is_found(
     owner[int(last) if last.isdigit() else last] = value
     changed = replace(wrapper, forward=replace(wrapper.forward, section=section))
     if not message:
-        assert refusals(name, answers[name], changed) == ""
+        assert refusals(changed, reader) == ""
         return
     with pytest.raises(CaptureError) as caught:
-        refusals(name, answers[name], changed)
+        refusals(changed, reader)
     assert "does something else than its op" in caught.value.message
     assert message in caught.value.message
 
 
-def test_a_fault_of_a_backward_op_is_found(answers: dict[str, Any]) -> None:
-    wrapper, _ = wrapper_of("Scale", answers["Scale"])
+def test_a_fault_of_a_backward_op_is_found(wrapper_of: Callable[[str], Wrapped]) -> None:
+    wrapper, reader = wrapper_of("Scale")
     assert wrapper.backward is not None
     swapped = replace(wrapper.backward, outputs=wrapper.backward.outputs[::-1])
     with pytest.raises(CaptureError, match="the gradient of x"):
-        refusals("Scale", answers["Scale"], replace(wrapper, backward=swapped))
+        refusals(replace(wrapper, backward=swapped), reader)
 
 
 def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> None:

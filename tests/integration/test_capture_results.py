@@ -21,6 +21,7 @@ from kbuild.plugins.capture.captured_modules import captured_source
 from kbuild.plugins.capture.description import read_declaration
 from kbuild.plugins.capture.session import capture, captured_kernel
 from kbuild.plugins.capture.show import gradient_text, shown
+from kbuild.plugins.capture.tables import CaptureSection
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
@@ -237,7 +238,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     """The content of the function's file."""
     issues = IssueCollector(())
     table = {"function": f"author:{function}", "arguments": arguments}
-    declaration = read_declaration(table, (), issues)
+    declaration = read_declaration(CaptureSection.model_validate(table), issues)
     assert declaration is not None, issues.issues
     wrapper, notes = capture(declaration, worker.root, SECTION, worker.environments, worker.runner)
     assert all(note.startswith("refuses") and "is not contiguous" in note for note in notes), notes

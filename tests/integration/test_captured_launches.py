@@ -126,6 +126,7 @@ def triton_of(bench: CommandProject) -> Path:
     return roots[0]
 
 
+@pytest.mark.quick
 def test_from_a_recording_to_a_package_without_triton(bench: CommandProject) -> None:
     pytest.importorskip("numpy")  # Triton's interpreter
     path = {"PYTHONPATH": f"{ROOT}:{triton_of(bench)}:{bench.root}", "TRITON_INTERPRET": "1"}

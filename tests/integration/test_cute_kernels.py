@@ -56,6 +56,7 @@ def extension(bench: CommandProject) -> Path:
     return found
 
 
+@pytest.mark.quick
 def test_what_is_in_the_variant(bench: CommandProject) -> None:
     metadata = json.loads((bench.root / "build" / VARIANT / "metadata.json").read_text())
     assert metadata["backend"] == {"type": "cuda", "archs": ["9.0a"]}
@@ -94,6 +95,7 @@ def test_every_check_is_content(bench: CommandProject) -> None:
     assert [finding for finding in found if finding["severity"] != "info"] == []
 
 
+@pytest.mark.quick
 def test_it_loads_without_the_dsl(bench: CommandProject) -> None:
     code = """
 for name in ("cutlass", "tvm_ffi"):

@@ -105,6 +105,7 @@ def loop(tmp_path: Path, cache_folder: Path) -> Iterator[Loop]:
         running.end()
 
 
+@pytest.mark.quick
 def test_what_follows_a_save(loop: Loop) -> None:
     first = "\n".join(loop.until("waiting for changes"))
     assert "built in" in first
@@ -156,6 +157,7 @@ def test_what_follows_a_save(loop: Loop) -> None:
     assert loop.rest() == []
 
 
+@pytest.mark.quick
 def test_a_project_is_needed(tmp_path: Path) -> None:
     running = Loop(tmp_path)
     running.until("build.toml")

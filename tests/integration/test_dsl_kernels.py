@@ -54,6 +54,7 @@ def extension(bench: CommandProject, variant: str = VARIANT) -> Path:
     return found
 
 
+@pytest.mark.quick
 def test_what_is_in_the_variant(adder: CommandProject) -> None:
     folder = adder.root / "build" / VARIANT
     metadata = json.loads((folder / "metadata.json").read_text())
@@ -75,6 +76,7 @@ def test_no_paths_and_no_dsl_inside(adder: CommandProject) -> None:
         assert word.encode() not in data, word
 
 
+@pytest.mark.quick
 def test_it_loads_without_triton(adder: CommandProject) -> None:
     code = """
 x = torch.empty(4, 5, device="meta", dtype=torch.float16)
@@ -101,6 +103,7 @@ except NotImplementedError as error:
     assert "True" in said
 
 
+@pytest.mark.quick
 def test_a_second_build_does_nothing(adder: CommandProject) -> None:
     assert adder.built(*BUILD)["status"] == "up-to-date"
     images = adder.cache / "images"
@@ -130,6 +133,7 @@ def test_an_edited_section_compiles_what_is_new(place) -> None:
     assert bench.built(*BUILD)["status"] == "built"
 
 
+@pytest.mark.quick
 def test_mistakes_are_told_with_the_authors_lines(place) -> None:
     bench = write_adder(place("mistakes"))
     source = bench.root / "dsl/add.py"

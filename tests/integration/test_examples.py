@@ -24,7 +24,15 @@ print(kernel.__name__)
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch", "all-reduce-norm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "relu",
+        pytest.param("relu-stable-abi", marks=pytest.mark.quick),
+        "relu-noarch",
+        "all-reduce-norm",
+    ],
+)
 def test_what_is_built_has_no_findings(example: Callable[[str], CommandProject], name: str) -> None:
     """Not even warnings, but for what this machine's compiler promises nobody."""
     bench = example(name, kept=True)

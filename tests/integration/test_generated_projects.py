@@ -186,6 +186,7 @@ def test_missing_headers_are_named(tmp_path):
 
 
 @needs_compiler
+@pytest.mark.quick
 def test_shaders_are_embedded(tmp_path):
     """The chain from shaders to the header, with a compiler that copies."""
     source, project, tools = tmp_path / "kernel", tmp_path / "project", tmp_path / "tools"
@@ -237,6 +238,7 @@ def test_spirv_extensions_keep_the_compilers_own(tmp_path, monkeypatch):
 
 @needs_torch
 @pytest.mark.torch
+@pytest.mark.quick
 def test_cuda_sources_are_translated_with_what_they_include(tmp_path):
     torch = importlib.util.find_spec("torch")
     assert torch is not None

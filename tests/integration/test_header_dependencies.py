@@ -116,6 +116,7 @@ def test_a_kernel_with_headers_of_cutlass(bench: CommandProject) -> None:
     assert bench.built()["status"] == "up-to-date"
 
 
+@pytest.mark.quick
 def test_headers_out_of_reach(bench: CommandProject, tmp_path: Path) -> None:
     env = {
         "KBUILD_CACHE_DIR": str(tmp_path / "empty"),

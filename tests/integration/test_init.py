@@ -44,7 +44,10 @@ PAIRS = [
     for pair in scaffold_pairs()
     if pair.compiled
 ]
-ON_CPU = [pair for pair in PAIRS if pair.values[0] in ("", "tilelang")]
+ON_CPU = [
+    pytest.param(*pair.values, id=pair.id, marks=[pytest.mark.quick] if at == 0 else [])
+    for at, pair in enumerate(pair for pair in PAIRS if pair.values[0] in ("", "tilelang"))
+]
 
 
 def written(
@@ -98,6 +101,7 @@ def test_it_passes_its_tests_on_the_cpu(
     assert "equal to Torch" in run((str(python), "example.py"), cwd=bench.root).stdout
 
 
+@pytest.mark.quick
 def test_a_python_only_project_in_triton(tmp_path: Path, warm: Callable[[Path], Path]) -> None:
     """There is nothing to compile; without a GPU its tests are skipped."""
     bench = CommandProject(tmp_path / "demo", warm(tmp_path / "cache"))

@@ -124,6 +124,7 @@ LOAD = """
 """
 
 
+@pytest.mark.quick
 def test_load(python, project):
     """Built and imported quietly; unchanged, nothing is imported that a build needs."""
     first = python(LOAD, project)
@@ -231,6 +232,7 @@ def test_operators_need_none_of_the_headers_that_are_left_out(tmp_path):
     assert not done.returncode, done.stderr
 
 
+@pytest.mark.quick
 def test_load_inline(python):
     """Types of both directions, gradients, errors of C++, and a second content beside the first."""
     code = (
@@ -264,6 +266,7 @@ def test_load_inline(python):
     assert unchanged.stdout == "tensor([1.]) False\n"
 
 
+@pytest.mark.quick
 def test_an_error_in_a_string(python):
     """The line of the string comes first, with a caret."""
     code = """

@@ -137,6 +137,7 @@ def python(code: str, library: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.quick
 def test_only_the_environment_makes_it_portable(link: Link) -> None:
     unit = link.compile("newer")
     plain = "\n".join(findings(link.link(unit, portable=False)))

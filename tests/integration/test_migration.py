@@ -71,6 +71,7 @@ assert torch.equal(x, torch.full((2, 3), 5.0)) and kernel.count() == 2
     migrate(package, tmp_path / "project", check)
 
 
+@pytest.mark.quick
 def test_cmake_with_torch_library(tmp_path: Path) -> None:
     package = ROOT / "tests" / "support" / "foreign" / "cmake"
     check = "assert torch.equal(kernel.row_sum(x), torch.full((2,), 3.0))"

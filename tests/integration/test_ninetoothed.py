@@ -148,6 +148,7 @@ def scale(place) -> CommandProject:
     return bench
 
 
+@pytest.mark.quick
 def test_the_example(place) -> None:
     bench = place("add")
     ignore = shutil.ignore_patterns("build", ".kbuild", "__pycache__")

@@ -13,7 +13,7 @@ from kbuild.system.errors import ConfigError
 from tests.support.command_project import GIT, run
 from tests.support.nix.evaluation import NixBench, copied, flake, needs_nix, nix_bench, unpack
 
-pytestmark = needs_nix
+pytestmark = [pytest.mark.quick, needs_nix]
 
 
 @pytest.fixture(scope="module")

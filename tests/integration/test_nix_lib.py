@@ -13,7 +13,7 @@ import pytest
 from kbuild.system.version import Version
 from tests.support.nix.evaluation import flake, needs_nix, nix_bench
 
-pytestmark = needs_nix
+pytestmark = [pytest.mark.quick, needs_nix]
 PARTS = ("a", "..", ".", "", "b c")
 PATHS = ["/".join(parts) for count in (1, 2, 3, 4) for parts in product(PARTS, repeat=count)]
 NAMES = ("a", "a.h", "a.tar.gz", ".a", ".a.h", "a.", "a b.c++", "d.x/a", "d.x/a.h", "d/.h", "é.cu")

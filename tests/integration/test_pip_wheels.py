@@ -69,6 +69,7 @@ def python_runs(python: Path, code: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.quick
 def test_names(wheels: tuple[Path, Path]) -> None:
     single, combined = (path.name for path in wheels)
     assert re.fullmatch(
@@ -83,6 +84,7 @@ def test_it_works_without_the_client(wheels: tuple[Path, Path], environment: Pat
     python_runs(environment, USE)
 
 
+@pytest.mark.quick
 def test_it_works_beside_the_client(
     wheels: tuple[Path, Path], relu: CommandProject, environment: Path
 ) -> None:

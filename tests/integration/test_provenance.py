@@ -71,6 +71,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.quick
 def test_the_subjects_are_the_files(relu: CommandProject) -> None:
     folder = variant_of(relu)
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -79,6 +80,7 @@ def test_the_subjects_are_the_files(relu: CommandProject) -> None:
     }
 
 
+@pytest.mark.quick
 def test_the_source_is_the_commit(relu: CommandProject) -> None:
     metadata = json.loads((variant_of(relu) / "metadata.json").read_text())
     commit = metadata["provenance"]["kernel"]["commit"]

@@ -56,6 +56,7 @@ def variant_of(bench: CommandProject) -> Path:
     return folder
 
 
+@pytest.mark.quick
 def test_the_directory_is_flat_and_complete(relu: CommandProject) -> None:
     folder = variant_of(relu)
     assert re.fullmatch(r"torch\d+-cxx11-cpu-\w+-linux", folder.name)
@@ -72,6 +73,7 @@ def test_the_directory_is_flat_and_complete(relu: CommandProject) -> None:
     assert re.fullmatch(r"_relu_cpu_[0-9a-f]{7}", metadata["id"])
 
 
+@pytest.mark.quick
 def test_nothing_but_the_entry_point_is_exported(relu: CommandProject) -> None:
     """Two kernels would share the templates of Torch's headers that both have compiled."""
     (library,) = variant_of(relu).glob("*.so")
@@ -79,6 +81,7 @@ def test_nothing_but_the_entry_point_is_exported(relu: CommandProject) -> None:
     assert names == [f"PyInit_{library.name.partition('.')[0]}"]
 
 
+@pytest.mark.quick
 def test_the_client_loads_it_by_path(relu: CommandProject) -> None:
     assert "_relu_cpu_" in relu.python(LOAD.format(path=str(relu.root / "build")))
 
@@ -88,6 +91,7 @@ def test_the_client_finds_it_through_local_kernels(relu: CommandProject) -> None
     assert "_relu_cpu_" in relu.python(FROM_HUB, env)
 
 
+@pytest.mark.quick
 def test_nothing_starts_when_nothing_changed(relu: CommandProject, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     trap.mkdir()
@@ -148,12 +152,14 @@ def test_a_changed_python_file_is_shipped(relu: CommandProject) -> None:
         relu.built("--backend", "cpu")
 
 
+@pytest.mark.quick
 def test_a_header_is_a_dependency(relu: CommandProject) -> None:
     with edited(relu.root / "torch-ext" / "torch_binding.h"):
         assert relu.built("--backend", "cpu")["status"] == "built"
     assert relu.built("--backend", "cpu")["status"] == "built"
 
 
+@pytest.mark.quick
 def test_a_compile_error_is_shown_and_the_good_build_stays(relu: CommandProject) -> None:
     source = relu.root / "relu_cpu" / "relu_cpu.cpp"
     text = source.read_text()
@@ -203,6 +209,7 @@ def test_an_op_in_another_namespace_of_c_plus_plus(relu: CommandProject) -> None
         relu.built("--backend", "cpu")
 
 
+@pytest.mark.quick
 def test_its_own_tests_pass_against_the_built_variant(relu: CommandProject) -> None:
     done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
     assert "passed" in done.stdout + done.stderr
@@ -227,6 +234,7 @@ def test_another_output_folder(relu: CommandProject, tmp_path: Path) -> None:
     assert (Path(entry["path"]) / "metadata.json").is_file()
 
 
+@pytest.mark.quick
 def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: CommandProject) -> None:
     done = relu.kbuild("build", "--variant", "torch213-metal-aarch64-darwin", expect=4)
     assert "needs aarch64-darwin" in done.stderr

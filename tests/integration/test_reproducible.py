@@ -65,6 +65,7 @@ def test_two_folders_cold_and_warm(tiny: CommandProject) -> None:
         assert objects_of(bench.root) == objects_of(tiny.root)
 
 
+@pytest.mark.quick
 def test_reproduce(tiny: CommandProject) -> None:
     built = tiny.built("--backend", "cpu")
     done = tiny.kbuild("reproduce", "--json")

@@ -202,6 +202,7 @@ else:
 """
 
 
+@pytest.mark.quick
 def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path, tmp_path_factory):
     store = dsl_store("tilelang-0.1.15", "tilelang", tmp_path_factory)
     cache = warm_cache(tmp_path / "cache", store, tmp_path_factory)

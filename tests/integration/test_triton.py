@@ -100,6 +100,7 @@ def kinds(compiled: UnitImage) -> list[tuple[str, str, str]]:
 SCRATCH = [("", "global_scratch", "*i8"), ("", "profile_scratch", "*i8")]
 
 
+@pytest.mark.quick
 def test_an_elementwise_kernel_for_everything(bench: TritonProject) -> None:
     targets = ("sm_75", "sm_80", "compute_80", "sm_90a", "sm_100a", "sm_120a")
     made = bench.compile(ADD_OP, {"k.py": ADD}, *targets)
@@ -434,6 +435,7 @@ def test_a_source_that_cannot_be_imported(bench: TritonProject, line: str, said:
     assert re.match(r"kernel\.k: " + said, str(caught.value)), str(caught.value)
 
 
+@pytest.mark.quick
 def test_an_error_at_its_line(bench: TritonProject) -> None:
     source = ADD.replace("m = i < n", "m = i < missing")
     with pytest.raises(BuildError) as caught:

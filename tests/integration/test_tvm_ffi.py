@@ -97,6 +97,7 @@ def relu(example: Callable[[str], CommandProject], python: Path) -> CommandProje
     return bench
 
 
+@pytest.mark.quick
 def test_it_needs_the_runtime_and_offers_its_functions(relu: CommandProject) -> None:
     (library,) = (relu.root / "build" / VARIANT).glob("*.so")
     elf = read_elf(library)
@@ -115,6 +116,7 @@ def test_its_functions_are_called_by_the_check(relu: CommandProject, python: Pat
     assert [found for found in output["findings"] if found["severity"] != "info"] == []
 
 
+@pytest.mark.quick
 def test_its_own_tests_pass(relu: CommandProject, python: Path) -> None:
     done = relu.kbuild("test", "--python", str(python), "--", "-q")
     assert "passed" in done.stdout + done.stderr

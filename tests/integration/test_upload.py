@@ -78,6 +78,7 @@ def upload(built: CommandProject, hub: HubBench, tmp_path: Path) -> UploadProjec
     return UploadProject(CommandProject(root, built.cache), hub)
 
 
+@pytest.mark.quick
 def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: None) -> None:
     """init, build-and-upload, and the kernel runs in a process that knows nothing but its name."""
     env = {"KBUILD_CACHE_DIR": str(tmp_path / "cache"), "KBUILD_TOOLCHAIN": "host"}
@@ -230,6 +231,7 @@ class TestTheAnswer:
 
 
 class TestRefusals:
+    @pytest.mark.quick
     def test_every_reason_at_once(self, upload: UploadProject) -> None:
         upload.hub.create(REPO)
         (upload.root / "build/torch-cpu/_relu.py").write_text("edited = 1\n")

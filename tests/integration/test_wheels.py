@@ -38,6 +38,7 @@ def relu(example: Callable[[str], CommandProject]) -> CommandProject:
     return example("relu")
 
 
+@pytest.mark.quick
 def test_cuda_extension_from_nothing(relu: CommandProject) -> None:
     """One architecture is enough here."""
     options = ("--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", "--jobs", "1")
@@ -57,6 +58,7 @@ def test_cuda_extension_from_nothing(relu: CommandProject) -> None:
     }
 
 
+@pytest.mark.quick
 def test_what_was_installed_is_whole(relu: CommandProject) -> None:
     answer = json.loads(relu.kbuild("toolchain", "list", "--json").stdout)
     names = [entry["name"].rpartition("-")[0] for entry in answer["installed"]]

@@ -22,6 +22,9 @@ from tests.support.command_project import run
 from tests.support.projects import scaffold_pairs
 from tests.support.stores import lasting_folder
 
+pytestmark = pytest.mark.full
+
+
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "docs" / "reference" / "build.schema.json"
 DRIVER = ROOT / "tests" / "support" / "taplo_server.mjs"
@@ -42,6 +45,7 @@ def written(folder: Path) -> list[Path]:
 
 
 @pytest.mark.skipif(TAPLO is None, reason="needs taplo: pip install '.[lint]'")
+@pytest.mark.quick
 class TestLint:
     @staticmethod
     def lint(*paths: Path) -> str:

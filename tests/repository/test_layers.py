@@ -70,6 +70,7 @@ def test_each_contract_can_be_broken(contract: str, package_copy: Path) -> None:
     assert "Contracts: 0 kept, 1 broken." in completed.stdout
 
 
+@pytest.mark.full
 def test_the_hub_client_is_imported_when_it_is_used() -> None:
     """The extra need not be installed, and the import takes a second."""
     late_imports = 0

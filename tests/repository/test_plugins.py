@@ -141,6 +141,7 @@ def kbuild(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_kbuild_builds_without(plugin: str, tmp_path: Path, project: Path) -> None:
     site = tmp_path / "site"

@@ -87,7 +87,6 @@ class SimulatedWorker:
     name: str
     device: str
     free_at: float
-    is_dead: bool = False
 
 
 class SimulatedHost:

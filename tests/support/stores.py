@@ -17,7 +17,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.files import FileSet, replace_atomically
 from kbuild.system.processes import LocalRunner
 from kbuild.system.readonly_tree import FolderInUseError
-from kbuild.system.store import StoreEntry, open_store
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
@@ -56,12 +56,6 @@ def lasting_folder() -> Path | None:
     with suppress(FolderInUseError):
         open_store(TEST_CACHE).prune(UNUSED_DAYS)
     return TEST_CACHE
-
-
-def last_used(cache: Path, kind: str) -> Path:
-    """The files of a store's entry; earlier runs may have left others of the kind."""
-    entries = (StoreEntry(folder) for folder in (cache / "store").glob(f"{kind}-*"))
-    return max(entries, key=lambda entry: entry.used).root
 
 
 def store_with(entry: str, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree
-from kbuild.plugins.capture.expression_values import CAPABILITIES, evaluated, names_of, truth
+from kbuild.plugins.capture.expression_values import CAPABILITIES, evaluated, function_of, names_of
 from kbuild.plugins.capture.programs import CaptureError, Program, Step
 from kbuild.plugins.capture.values import is_literal, is_number, literal
 
@@ -232,10 +232,11 @@ class ConstantWriter:
                 raise _TooManyValuesError
             return {"value": text, "choices": powers}
         decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
+        value = function_of(text, names)
+        holds = [[function_of(c, names) for c in condition] for condition in decidable]
         for values in itertools.product(*spans):
-            known = dict(zip(names, values, strict=True))
-            if any(all(_holds(c, known) for c in condition) for condition in decidable):
-                choices.add(int(evaluated(text, known)))
+            if any(all(_holds(c, values) for c in condition) for condition in holds):
+                choices.add(int(value(*values)))
                 if len(choices) > _MOST_CHOICES:
                     raise _TooManyValuesError
         return {"value": text, "choices": sorted(choices)}
@@ -291,9 +292,9 @@ class _TooManyValuesError(Exception):
     """A constant that images cannot be compiled for each value of."""
 
 
-def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
+def _holds(condition: Callable[..., Any], values: Sequence[int]) -> bool:
     try:
-        return truth(condition, known)
+        return bool(condition(*values))
     except ArithmeticError:
         return False
 

@@ -17,9 +17,9 @@ from kbuild.plugins.capture.function_digests import SourceDigests, source_digest
 from kbuild.plugins.capture.tables import (
     LARGEST_SIZE,
     CaptureSection,
-    ChoicesArgument,
-    FixedArgument,
-    TensorArgument,
+    ChoicesTable,
+    FixedTable,
+    TensorTable,
 )
 from kbuild.project.config.model import Section
 from kbuild.project.config.model_errors import table_issues
@@ -113,8 +113,8 @@ def snake_case(name: str) -> str:
 def _argument_type(table: Mapping[str, Any]) -> type[Section]:
     """The model of a parameter's table."""
     if "shape" in table:
-        return TensorArgument
-    return ChoicesArgument if "choices" in table else FixedArgument
+        return TensorTable
+    return ChoicesTable if "choices" in table else FixedTable
 
 
 def _argument(
@@ -146,9 +146,9 @@ def _described(
         place.error("has neither `shape`, `choices` nor `value`")
         return {"value": None}, ""
     table = _argument_type(value).model_validate(value)
-    if isinstance(table, TensorArgument):
+    if isinstance(table, TensorTable):
         return _tensor(table, every, place), "None" if table.optional else ""
-    if isinstance(table, ChoicesArgument):
+    if isinstance(table, ChoicesTable):
         default = table.default
         text = json.dumps(default) if isinstance(default, str) else repr(default)
         return {"choices": list(table.choices)}, "" if default is None else text
@@ -156,9 +156,7 @@ def _described(
     return {"value": None if fixed == "None" else fixed}, ""
 
 
-def _tensor(
-    tensor: TensorArgument, every: Mapping[str, Any], place: IssueCollector
-) -> dict[str, Any]:
+def _tensor(tensor: TensorTable, every: Mapping[str, Any], place: IssueCollector) -> dict[str, Any]:
     """A tensor for the worker."""
     dtypes = tensor.dtypes
     for dtype in [dtypes] if isinstance(dtypes, str) else dtypes:

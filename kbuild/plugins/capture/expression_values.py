@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 CAPABILITIES = (50, 199)
@@ -34,6 +35,7 @@ EVALUATION = {
     "abs": abs,
 }
 """The functions of expressions, for `eval`."""
+_QUERIES = {"size", "stride", "address", "sm_count", "capability"}
 
 
 def truth(condition: str, values: Mapping[str, int | float]) -> bool:
@@ -47,53 +49,63 @@ def truth(condition: str, values: Mapping[str, int | float]) -> bool:
 
 
 def evaluated(text: str, values: Mapping[str, int | float]) -> Any:
-    """The value of an expression."""
-    return eval(compiled(text), {"__builtins__": {}}, Lookup(values))  # noqa: S307 - our own text
+    """The value of an expression; a plain name without a value is its own text.
+
+    Raises:
+        KeyError: a query such as `size(x, 0)` has no value.
+        ArithmeticError: by the expression itself.
+    """
+    function, names = _function(text)
+    return function(*[values[n] if "(" in n else values.get(n, n) for n in names])
 
 
-_compiled: dict[str, Any] = {}
+def function_of(text: str, names: Sequence[str]) -> Callable[..., Any]:
+    """An expression as a function of the values of `names`, which has all names in it.
+
+    It is for millions of values, where looking names up would take most of the time.
+    """
+    return _function(text, tuple(names))[0]
 
 
+@cache
+def _function(text: str, names: tuple[str, ...] = ()) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """An expression as a function, and what its parameters are: `N`, `size(x, 0)`."""
+    parameters = _Parameters({name: f"_{at}" for at, name in enumerate(names)})
+    body = parameters.visit(ast.parse(text, mode="eval").body)
+    arguments = [ast.arg(name) for name in parameters.names.values()]
+    signature = ast.arguments([], arguments, None, [], [], None, [])
+    code = ast.fix_missing_locations(ast.Expression(ast.Lambda(signature, body)))
+    function = eval(compile(code, "<expression>", "eval"), {"__builtins__": {}, **EVALUATION})  # noqa: S307 - our own text
+    return function, tuple(parameters.names)
+
+
+class _Parameters(ast.NodeTransformer):
+    """Replaces the names and queries of an expression by parameters."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+        """Name or query -> its parameter."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id in _QUERIES:
+            return self._parameter(ast.unparse(node))
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return self._parameter(node.id)
+
+    def _parameter(self, name: str) -> ast.Name:
+        return ast.Name(self.names.setdefault(name, f"_{len(self.names)}"), ast.Load())
+
+
+@cache
 def compiled(text: str) -> Any:
     """The code of an expression."""
-    if text not in _compiled:
-        _compiled[text] = compile(text, "<expression>", "eval")
-    return _compiled[text]
+    return compile(text, "<expression>", "eval")
 
 
-class Lookup(dict[str, Any]):
-    """Names of an expression: functions, plain names, and `size(x, 0)` as a call."""
-
-    def __init__(self, values: Mapping[str, int | float]) -> None:
-        super().__init__(EVALUATION)
-        self.update({name: value for name, value in values.items() if name.isidentifier()})
-        for query in ("size", "stride"):
-            self[query] = lambda tensor, axis, query=query: values[f"{query}({tensor}, {axis})"]
-        self["address"] = lambda tensor: values[f"address({tensor})"]
-        for query in ("sm_count", "capability"):
-            if f"{query}()" in values:
-                self[query] = lambda query=query: values[f"{query}()"]
-
-    def __missing__(self, name: str) -> str:
-        return name
-
-
-def names_of(text: str) -> set[str]:
+@cache
+def names_of(text: str) -> frozenset[str]:
     """Names of an expression: `N`, `stride(x, 0)`."""
-    names: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("size", "stride", "address", "sm_count", "capability"):
-                names.add(ast.unparse(node))
-                return
-            for argument in node.args:
-                visit(argument)
-            return
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(ast.parse(text, mode="eval").body)
-    return names
+    return frozenset(_function(text)[1])

@@ -190,9 +190,9 @@ class _KernelReader:
         return source_digests(texts)
 
     def _captured(self, path: str, missing: str, hint: str) -> str | None:
-        """The text of a file that `kbuild capture` writes; None where there is none."""
+        """The text of a file that `kbuild capture` writes; None where it is missing."""
         if not self._tree.is_file(path):
-            self.build.error(missing.format(path), hint)
+            self.build.error(missing, hint)
             return None
         self.inputs.append(path)
         return self._tree.read_text(path)
@@ -223,9 +223,9 @@ class _KernelReader:
 
     def _functions(self, texts: SourceDigests) -> Iterator[CapturedFunction]:
         """The kernel functions that are captured at their launches."""
-        missing = f"kernel.{self.name} captures launches, and `{{}}` does not exist"
-        hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
         file = captured_file(self.name)
+        missing = f"kernel.{self.name} captures launches, and `{file}` does not exist"
+        hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
         text = self._captured(file, missing, hint)
         if text is None:
             return
@@ -257,7 +257,7 @@ class _KernelReader:
     ) -> None:
         """Add the ops of a function that is captured whole."""
         file = wrapper_file(self.name, declaration.name)
-        missing = f"`{declaration.function}` is not captured: `{{}}` does not exist"
+        missing = f"`{declaration.function}` is not captured: `{file}` does not exist"
         text = self._captured(file, missing, "run `kbuild capture`")
         if text is None:
             return
@@ -268,7 +268,7 @@ class _KernelReader:
         sources = list(texts.imported(data["source"])) if data["source"] in texts.paths else []
         if written and written != language:
             kernels = kernels_file(self.name, declaration.name)
-            missing = "`{}` does not exist, which `kbuild capture` writes"
+            missing = f"`{kernels}` does not exist, which `kbuild capture` writes"
             if (
                 self._captured(kernels, missing, "run `kbuild capture`, and commit both files")
                 is None

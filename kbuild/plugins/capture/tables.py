@@ -18,10 +18,12 @@ class SizeRange(Section):
     """The values of a dimension for which a function is captured."""
 
     min: StrictInt = 0
+    """The smallest value."""
     max: StrictInt = LARGEST_SIZE
+    """The largest value."""
 
 
-class TensorArgument(Section):
+class TensorTable(Section):
     """A parameter of a captured function that is a tensor."""
 
     shape: tuple[Any, ...]
@@ -49,7 +51,7 @@ class TensorArgument(Section):
         return value
 
 
-class ChoicesArgument(Section):
+class ChoicesTable(Section):
     """A parameter of a captured function with a few values."""
 
     choices: tuple[Any, ...]
@@ -69,7 +71,7 @@ class ChoicesArgument(Section):
         return self
 
 
-class FixedArgument(Section):
+class FixedTable(Section):
     """A parameter of a captured function that is the same in every call."""
 
     value: Any
@@ -92,8 +94,8 @@ class CaptureSection(Section):
     and `contiguous`), a default (a number or boolean), `{ choices = [...] }`, or `{ value = ... }`
     for every call."""
     sizes: Mapping[str, SizeRange] = {}
-    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
-    Without `min`, a size may be 0."""
+    """Dimension -> `min` and `max` of the calls that are captured, such as `{ max = 65536 }`;
+    others are refused. Without `min`, a size may be 0."""
     backward: StrictBool = True
     """`false` captures no backward pass."""
     tune: TuneSection | None = None

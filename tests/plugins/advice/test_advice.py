@@ -13,7 +13,7 @@ from kbuild.plugins.advice.survey import advise_project
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
-STABLE, ONLY = "torch/csrc/stable", "torch/headeronly"
+STABLE = "torch/csrc/stable"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

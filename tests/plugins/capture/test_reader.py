@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -128,12 +129,17 @@ def test_calls_that_no_op_has(planned, table: str, words: str) -> None:
     assert problem.key.startswith("kernel.add.capture[0].tune.")
 
 
-def test_a_function_that_is_not_captured_yet(project, tmp_path) -> None:
+@pytest.mark.parametrize("function", ["add:total", "{add}:{}.total"])
+def test_a_function_that_is_not_captured_yet(project, tmp_path, function: str) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/add.py").write_text("def total(x): ...\n")
-    made = project(SECTION, backends=("cuda",))  # `kbuild capture` opens it
+    section = SECTION.replace("add:total", function)
+    made = project(section, backends=("cuda",))  # `kbuild capture` opens it
     (choice,) = select_variants(made, Selection(globs=("*-cu130-x86_64-linux",)))
-    with pytest.raises(ConfigError, match=r"`captured/add\.total\.json` does not exist"):
+    message = (
+        rf"`{re.escape(function)}` is not captured: `captured/add\.total\.json` does not exist"
+    )
+    with pytest.raises(ConfigError, match=message):
         plan_variant(made, choice, Identity("abc1234", "f" * 40), ())
 
 

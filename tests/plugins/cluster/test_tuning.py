@@ -19,7 +19,7 @@ from kbuild.plugins.cluster import worker_probes
 from kbuild.plugins.cluster.worker import WorkerState
 from tests.support.tunable_variant import SECTION, write_variant
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.full, pytest.mark.torch]
 
 
 class FakeCluster:
@@ -114,6 +114,7 @@ def winners(table: Path) -> list[str]:
     return [row["constants"]["HOW"] for row in json.loads(table.read_text())["rows"]]
 
 
+@pytest.mark.quick
 def test_two_models_have_a_table_each(tune, here, cluster_of):
     cluster = cluster_of(b="Processor B", a="Processor A")
     answer = tune("--device", "processor", "--json")

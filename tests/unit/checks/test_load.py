@@ -32,6 +32,7 @@ def said(output: Output) -> list[tuple[str, str]]:
 
 @needs_client
 @pytest.mark.parametrize("source", ["raise SystemExit(0)", "import os; os._exit(3)"])
+@pytest.mark.full
 def test_a_kernel_that_ends_the_process(noarch: Make, warm: Path, source: str) -> None:
     ((severity, _),) = said(noarch({"__init__.py": source}, python=warm))
     assert severity == "error"
@@ -254,10 +255,6 @@ def load_ops(noarch: Make, warm: Path) -> Ops:
     return loaded
 
 
-def severities(found: list[Finding]) -> list[str]:
-    return [finding.severity for finding in found]
-
-
 GOOD_OPS = """
 add("relu(Tensor x) -> Tensor", lambda x: x.relu(), torch.empty_like)
 add("scale(Tensor x, float by, *, int n=1) -> Tensor", lambda x, by, n=1: x * by, lambda x, by, n=1: x + 1)
@@ -292,6 +289,7 @@ def test_an_op_that_ends_the_process_is_named(load_ops: Ops, body: str, end: str
 
 
 @needs_client
+@pytest.mark.full
 def test_an_op_that_hangs_is_named(load_ops: Ops) -> None:
     source = 'add("wait(Tensor x) -> Tensor", lambda x: time.sleep(1000))\n'
     (finding,) = load_ops(source, limit_s=2)
@@ -383,6 +381,7 @@ def test_a_crash_at_the_very_end(load_ops: Ops) -> None:
     assert "SIGABRT" in finding.what
 
 
+@pytest.mark.full
 def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
     good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
     lacking.mkdir()

@@ -13,7 +13,7 @@ from kbuild.publish.card.benchmarks import read_results
 from kbuild.system.processes import LocalRunner
 from tests.support.hub.fixture import HubBench, running_hub
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.full, pytest.mark.torch]
 
 VARIANT = "torch-cpu"
 KERNEL = """\
@@ -157,6 +157,7 @@ def test_against_a_revision_on_the_hub(hub, project) -> None:
     assert not any(OTHER in record.target for record in hub.log.matching("/resolve/"))
 
 
+@pytest.mark.quick
 def test_no_regression(bench, here) -> None:
     write_variant(here / "old", "_demo_b", 0.02)
     answer = bench("-k", "plain", "--against", "old", "--max-slowdown", "5", "--json")
@@ -206,6 +207,7 @@ def test_bad_arguments(bench, argv, code, message) -> None:
     assert message in answer.err
 
 
+@pytest.mark.quick
 def test_a_project_without_benchmarks(kbuild, demo) -> None:
     answer = kbuild("bench", "demo")
     assert answer.code == 2

@@ -9,6 +9,7 @@ from kbuild.pipeline.options import BuildResult
 WARNING = "no `__all__`"
 
 
+@pytest.mark.full
 def test_a_warning_about_the_project_is_printed_by_one_build(kbuild, demo):
     init = demo / "torch-ext" / "demo" / "__init__.py"
     init.write_text("one = 1\n")

@@ -9,6 +9,9 @@ import pytest
 
 from tests.support.git_repository import commit, git
 
+pytestmark = pytest.mark.full
+
+
 BUILD = ("build", "demo", "--variant", "torch-cuda", "--provenance")
 
 
@@ -35,6 +38,7 @@ def source(statement: Path) -> dict:
     return listed[0]
 
 
+@pytest.mark.quick
 def test_the_commit_is_told(kbuild, committed, statement):
     answer = kbuild(*BUILD)
     assert answer.code == 0, answer.err

@@ -111,6 +111,10 @@ class TestTests:
         assert words in raised.value.message
         assert hint in raised.value.hint
 
+    def test_bad_pytest_arguments(self, run_tests):
+        with pytest.raises(UsageError):
+            run_tests(Pretend(4))
+
     def test_no_pytest(self, run_tests):
         with pytest.raises(ToolchainError) as raised:
             run_tests(Pretend(1, "/x/python: No module named pytest\n"))

@@ -58,7 +58,10 @@ SEEN: Mapping[str, set[str]] = {
 """What does run: a trap that nothing can spring proves nothing."""
 OPTIONS = ("check-abi", "check-builds", "clean-pyproject", "hash", "testshell", "update-build")
 """Other names for a command with an option, which makes it do other work."""
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the traps are for Linux")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(sys.platform != "linux", reason="the traps are for Linux"),
+]
 
 
 def rows() -> dict[str, set[str]]:
@@ -97,6 +100,7 @@ def online(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {name: environ[name] for name in names}
 
 
+@pytest.mark.quick
 def test_the_page_has_a_row_for_every_command() -> None:
     assert sorted(rows()) == sorted(verb.name for verb in all_commands())
 
@@ -166,6 +170,7 @@ def test_what_was_built_here_is_loaded(traps: Traps) -> None:
     assert "not loaded: built elsewhere" in said
 
 
+@pytest.mark.quick
 def test_the_traps_work(traps: Traps) -> None:
     """They are sprung by what a careless program would start in the project's folder."""
     for command, name in (

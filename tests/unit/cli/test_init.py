@@ -292,6 +292,15 @@ def test_a_changed_name_is_said(kbuild):
     assert "the kernel is called `my-kernel`" in kbuild("init", "--name", "org/MyKernel").err
 
 
+def test_a_name_needs_a_letter(kbuild):
+    answer = kbuild("init", "--name", "org/42")
+    assert "`42` has no letter to start a kernel name with" in answer.err
+
+
+def test_again_is_no_conflict(kbuild):
+    assert [kbuild("init", "demo").code for _ in range(2)] == [0, 0]
+
+
 def test_next_commands_are_last(kbuild):
     answer = kbuild("init", "a folder")
     assert answer.err.endswith(

@@ -14,6 +14,9 @@ import pytest
 from kbuild.system.processes import LocalRunner
 from tests.support.hub.fixture import HubBench, running_hub
 
+pytestmark = pytest.mark.full
+
+
 VARIANT = "torch-cuda"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
 
@@ -47,6 +50,7 @@ def built(kbuild, demo: Path) -> Path:
     return demo / "build" / VARIANT
 
 
+@pytest.mark.quick
 def test_the_same_bytes(kbuild, demo, built):
     before = {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
     answer = kbuild("reproduce", demo, "--json")
@@ -57,6 +61,7 @@ def test_the_same_bytes(kbuild, demo, built):
     assert before == {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
 
 
+@pytest.mark.quick
 def test_a_changed_file_is_shown(kbuild, demo, built):
     (built / "__init__.py").write_text("one = 2\n")
     answer = kbuild("reproduce", demo)

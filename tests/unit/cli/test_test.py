@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
+
 VARIANTS = {
     "torch-cpu": "cpu",
     f"torch213-cxx11-cpu-{platform.machine()}-linux": "cpu",
@@ -70,6 +73,7 @@ def test_sources_of_that_name_do_not_come_first(kbuild, built, folder):
 
 
 @pytest.mark.torch
+@pytest.mark.quick
 def test_of_several_variants_the_one_that_fits_this_torch(kbuild, built):
     kernels = pytest.importorskip("kernels.variants")
     names = [kernels.parse_variant(name) for name in VARIANTS]
@@ -81,6 +85,7 @@ def test_of_several_variants_the_one_that_fits_this_torch(kbuild, built):
     assert answer.code == 0, answer.err
 
 
+@pytest.mark.quick
 def test_all_tests_run_unless_marked_ones_are_asked_for(kbuild, built):
     marks = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
     (built / "tests" / "test_a.py").write_text(f"{marks}def test_good(): pass\n")

@@ -24,9 +24,12 @@ from kbuild.toolchains.wheels.settings import IndexSettings
 from tests.support.fake_machine import FakeRunner, failed
 from tests.support.wheel_index import make_wheel
 
-pytestmark = pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="the builds are Linux's"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="the builds are Linux's"
+    ),
+]
 HERE = "x86_64-linux"
 NEWER, OLDER = f"torch214-cxx11-cpu-{HERE}", f"torch213-cxx11-cpu-{HERE}"
 STABLE = f"torch-stable-abi211-cpu-{HERE}"
@@ -165,6 +168,7 @@ def test_what_cannot_be_installed_is_an_error(kbuild, built, index):
         ((STABLE.replace(HERE, "aarch64-linux"),), "", "2.13", None),
     ],
 )
+@pytest.mark.quick
 def test_versions_and_builds(demo, names, gpu, asked, expected):
     file = demo / "build.toml"
     file.write_text(file.read_text().replace('"cuda"', '"cpu", "cuda", "rocm"'))
@@ -200,6 +204,7 @@ class _AskedError(Exception):
         (STABLE, "2.12", None),
     ],
 )
+@pytest.mark.quick
 def test_requirements(tmp_path, variant, torch, expected):
     builds = ("0+cpu", "1+cpu", "0+cu126", "2", "0+rocm7.1", "3a1+cpu")
     for version in builds:

@@ -20,7 +20,7 @@ from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.full, pytest.mark.torch]
 TABLE = "tuned/cpu.json"
 
 
@@ -45,6 +45,7 @@ def rows(here) -> list[dict]:
 
 
 class TestOneLaunch:
+    @pytest.mark.quick
     def test_the_whole_way(self, tune, here, variant):
         answer = tune()
         assert answer.code == 0, answer.err
@@ -215,11 +216,15 @@ class TestResuming:
 
 
 class TestRefused:
+    @pytest.mark.quick
     def test_no_gpu(self, kbuild, here, variant):
         answer = kbuild("tune", "--variant", "build/v", "--python", sys.executable)
         assert answer.code == 4
         assert "finds no GPU here" in answer.err
         assert "--python" in answer.err
+
+    def test_no_such_device(self, tune, variant):
+        assert "there is no device `cuda:9`" in tune("--device", "9").err
 
     def test_a_variant_of_users(self, tune, here):
         folder = write_variant(here / "build" / "v")
@@ -250,6 +255,7 @@ class TestRefused:
         assert "has no Torch" in answer.err
 
 
+@pytest.mark.quick
 class TestDryRun:
     def test_what_would_be_measured(self, kbuild, here, variant):
         answer = kbuild("tune", "--variant", "build/v", "--dry-run")
@@ -279,6 +285,7 @@ class TestBuilding:
         (folder / "metadata.json").write_text(json.dumps(metadata))
         return folder
 
+    @pytest.mark.quick
     def test_variants_for_tuning_are_not_published(self, kbuild, demo):
         answer = kbuild("build-and-upload", "demo", "--keep-all")
         assert answer.code == 2

@@ -472,6 +472,8 @@ def test_other_arguments_are_fine():
          "`a` is not an integer, `true`"),
         ("constants", '{ C = { value = "N", choices = { 1 = [] } } }',
          "is not a value of a constant"),
+        ("constants", '{ C = { value = "N", choices = { 1 = { dtype = {} } } } }',
+         "is not a value of a constant"),
         ("constants", '{ C = { value = "N", choices = [1], none = true } }', "that may be None"),
         ("constants", '{ C = { value = "N", choices = [1], none = 1 } }',
          "none: must be a boolean"),

@@ -30,6 +30,7 @@ def most_at_once(units: tuple[UnitRecord, ...], cost: Callable[[UnitRecord], flo
     return most
 
 
+@pytest.mark.full
 def test_six_hungry_units_keep_to_the_budget(tmp_path: Path) -> None:
     bench = UnitRun(tmp_path, memory=750)
     for number in range(6):

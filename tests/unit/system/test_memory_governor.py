@@ -41,6 +41,7 @@ def all_at_once(bench: UnitRun, text: str) -> list[Process]:
     return [bench.start(*bench.command(f"{number}.cpp")) for number in UNITS]
 
 
+@pytest.mark.full
 def test_units_that_outgrow_their_weights_keep_to_the_budget(tmp_path: Path) -> None:
     bench = UnitRun(tmp_path, memory=BUDGET)
     for process in all_at_once(bench, "small"):

@@ -90,6 +90,11 @@ def test_a_file_behind_a_folder_that_leads_out(odd: SourceTree) -> None:
         odd.read_bytes("ext/away/secret.py")
 
 
+def test_no_file_has_a_null_character_in_its_name(odd: SourceTree) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a file"):
+        odd.read_bytes("ext/a\0.py")
+
+
 def test_a_file_that_is_not_there_is_the_systems_error(odd: SourceTree) -> None:
     with pytest.raises(FileNotFoundError):
         odd.read_bytes("ext/missing.py")

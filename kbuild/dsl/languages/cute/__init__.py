@@ -122,7 +122,7 @@ DISTRIBUTION = "nvidia-cutlass-dsl"
 OLDEST = Version.parse("4.5")
 """Oldest supported release; older ones start the driver when they compile."""
 _FILE = Path(__file__).with_name("releases.toml")
-_FORM = r"\d+\.\d+\.\d+"
+_FORM = r"\d{1,18}\.\d{1,18}\.\d{1,18}"
 
 
 def version_of(pins: Sequence[str]) -> str | None:

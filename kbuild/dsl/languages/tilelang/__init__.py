@@ -69,7 +69,7 @@ def _argument(
 
 DISTRIBUTION = "tilelang"
 _FILE = Path(__file__).with_name("releases.toml")
-_FORM = r"\d+(?:\.\d+)*(?:\.post\d+)?"
+_FORM = r"\d{1,18}(?:\.\d{1,18})*(?:\.post\d+)?"
 
 
 def version_of(pins: Sequence[str]) -> str | None:

@@ -36,6 +36,7 @@ def test_as_python_computes_it(text, numbers):
 
 @settings(max_examples=200, deadline=None)
 @given(expressions(), values(), st.sets(st.sampled_from(NAMES)))
+@pytest.mark.full
 def test_binding_changes_no_value(text, numbers, known):
     try:
         whole = parse(text)
