@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -80,17 +79,6 @@ class TestFreshness:
         saved_within_the_second(project / "a.cpp", "int z;\n")
         assert identity(project).dirty
 
-    def test_a_file_that_is_newer_than_the_index_is_read(self, project: Path) -> None:
-        """Its look may be that of the content before."""
-        index = project / ".git" / "index"
-        looks = (project / "a.cpp").stat()
-        saved_within_the_second(project / "a.cpp", "int z;\n")
-        now = (project / "a.cpp").stat()
-        data = index.read_bytes()[:-20].replace(stamp(looks), stamp(now))
-        index.write_bytes(data + hashlib.sha1(data, usedforsecurity=False).digest())
-        os.utime(index, ns=(now.st_ctime_ns, now.st_ctime_ns))
-        assert identity(project).dirty
-
     def test_a_mode_is_part_of_it(self, project: Path) -> None:
         (project / "run.sh").chmod(0o644)
         assert identity(project).dirty
@@ -145,12 +133,6 @@ class TestFreshness:
         identity(project)
         repository(project).uncommitted(("a.cpp",))
         assert state_of(project / ".git") == before
-
-
-def stamp(status: os.stat_result) -> bytes:
-    """Both times as the index holds them."""
-    times = (divmod(ns, 10**9) for ns in (status.st_ctime_ns, status.st_mtime_ns))
-    return b"".join(part.to_bytes(4, "big") for time in times for part in time)
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:
