@@ -229,7 +229,7 @@ class TestOneMorePin:
             known.provide("triton", self.MORE)
 
     def test_a_file_system_without_hard_links(self, known, monkeypatch) -> None:
-        def refused(*_: object) -> None:
+        def refused(*_: object, **_options: object) -> None:
             raise OSError(errno.EPERM, "no links here")
 
         monkeypatch.setattr("os.link", refused)
