@@ -1,8 +1,8 @@
-"""A Hub to test against: real HTTP on loopback, state on disk, faults on demand.
+"""A Hub to test against: real HTTP on loopback, faults on demand.
 
 It speaks the part of the Hub's API that `huggingface_hub` and the `kernels` client use for kernel
 repositories (and, with the same code, for models). Both talk to it unchanged, through
-`HF_ENDPOINT`. Run it by hand with `python -m tests.support.hub --root DIR --port N`.
+`HF_ENDPOINT`.
 
 Why not somebody else's: of the Hub-compatible servers that are kept up, olah mirrors what the real
 Hub has and takes no uploads; KohakuHub knows models, data sets and Spaces but no kernels, is not on

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tests.support.hub.answers import Refused
-from tests.support.hub.files import write_atomically
 
 Role = Literal["read", "write"]
 
@@ -53,17 +50,3 @@ class Accounts:
     def namespaces(self) -> set[str]:
         members = {name for account in self.tokens.values() for name in account.organisations}
         return members | {account.user for account in self.tokens.values()} | self.trusted
-
-    def save(self, path: Path) -> None:
-        tokens = {name: vars(account) for name, account in self.tokens.items()}
-        text = json.dumps({"tokens": tokens, "trusted": sorted(self.trusted)}, indent=1)
-        write_atomically(path, text.encode())
-
-    @classmethod
-    def load(cls, path: Path) -> Accounts:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        tokens = {
-            name: Account(row["user"], row["role"], tuple(row["organisations"]))
-            for name, row in data["tokens"].items()
-        }
-        return cls(tokens, frozenset(data["trusted"]))

@@ -1,4 +1,4 @@
-"""Which files are large, and which are left out: `.gitattributes` and `.gitignore`."""
+"""Which files are large: `.gitattributes`."""
 
 from __future__ import annotations
 
@@ -45,25 +45,6 @@ def is_large(path: str, attributes: str) -> bool:
             elif word in ("-filter", "!filter"):
                 large = False
     return large
-
-
-def is_ignored(path: str, rules: str) -> bool:
-    """Whether `.gitignore` leaves the path out; the last rule that matches decides."""
-    ignored = False
-    for line in rules.splitlines():
-        rule = line.rstrip()
-        if not rule or rule.startswith("#"):
-            continue
-        wanted = rule.startswith("!")
-        if _rule(rule.removeprefix("!")).fullmatch(path):
-            ignored = not wanted
-    return ignored
-
-
-def _rule(rule: str) -> re.Pattern[str]:
-    if not rule.endswith("/"):
-        return pattern(rule)
-    return re.compile(pattern(rule).pattern.removesuffix("(?:/.*)?") + "/.*")
 
 
 def with_large(attributes: str, paths: Iterable[str]) -> str:

@@ -9,7 +9,6 @@
 | `slow` | the answer waits | yes |
 | `stale` | somebody else commits first (only before commits) | yes: a stale parent is refused |
 | `cut-answer` | the connection ends half-way through the answer | yes |
-| `reset-answer` | the same, but it is reset, and what was under way is lost | yes |
 | `cut-after-commit` | the connection ends before any of the answer | yes |
 | `500-after-commit` | internal error | yes |
 """
@@ -31,7 +30,6 @@ Kind: TypeAlias = Literal[
     "slow",
     "stale",
     "cut-answer",
-    "reset-answer",
     "cut-after-commit",
     "500-after-commit",
 ]

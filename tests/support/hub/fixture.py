@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.support.hub.accounts import Account, Accounts
 from tests.support.hub.faults import Faults
-from tests.support.hub.hub import Hub, Limits
+from tests.support.hub.hub import Hub
 from tests.support.hub.log import RequestLog
 from tests.support.hub.repository import HEADS, Repository
 from tests.support.hub.server import HubServer
@@ -43,9 +43,6 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 @dataclass
@@ -130,10 +127,6 @@ class HubBench:
         """One bare request, without any client's retries; `payload` is bytes, or sent as JSON."""
         return exchange(self.server.endpoint, method, path, payload, token=token, headers=headers)
 
-    def ask_storage(self, method: str, path: str, payload: bytes | None = None) -> Reply:
-        """The same of the storage, which knows no tokens."""
-        return exchange(self.server.storage, method, path, payload, token=None)
-
     def commit(self, name: str, revision: str, files: Mapping[str, str], **header: Any) -> Reply:
         """A bare commit of small text files."""
         rows = [{"key": "header", "value": {"summary": "test", **header}}]
@@ -209,7 +202,6 @@ except Exception as error:
 def running_hub(
     folder: Path,
     *,
-    limits: Limits | None = None,
     trusted: tuple[str, ...] = (ORGANISATION,),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[HubBench]:
@@ -217,7 +209,7 @@ def running_hub(
     home = folder / "hf-home"
     home.mkdir(parents=True, exist_ok=True)
     accounts = Accounts(TOKENS, frozenset(trusted))
-    with HubServer(folder / "hub", accounts, limits) as server:
+    with HubServer(folder / "hub", accounts) as server:
         yield HubBench(server, home, environment or {})
         for complaint in server.hub.complaints:
             raise complaint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 
 from tests.support.hub.accounts import Account, Accounts
 from tests.support.hub.answers import Refused, no_repository
-from tests.support.hub.files import write_atomically
 from tests.support.hub.repository import HEADS, Change, Repository
 
 KINDS = ("kernels", "models", "datasets")
@@ -25,12 +23,8 @@ class Limits:
 
     large_from: int = 10 << 20
     """Bytes from which on a file goes to LFS, whatever `.gitattributes` says (assumed)."""
-    part_size: int | None = None
-    """Bytes of a part of a multipart upload; None for one part whatever the size."""
     preupload_files: int = 256
-    paths: int = 1000
     page: int = 1000
-    expanded_page: int = 50
     large_files: int = 25_000
     """Large files in a commit."""
     commit_bytes: int = 10**9
@@ -38,37 +32,20 @@ class Limits:
 
 
 class Hub:
-    """State on disk that survives restarts. Every change happens under one lock."""
+    """Content of files is on disk, the rest in memory. Every change happens under one lock."""
 
-    def __init__(
-        self, root: Path, accounts: Accounts | None = None, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, root: Path, accounts: Accounts) -> None:
         self.root = root
-        self.limits = limits or Limits()
+        self.limits = Limits()
         self.lock = threading.RLock()
         self.complaints: list[Exception] = []
         """What listeners have raised."""
         self._listeners: list[Callable[[Change], None]] = []
         self._repositories: dict[tuple[str, str], Repository] = {}
         root.mkdir(parents=True, exist_ok=True)
-        if accounts is not None:
-            accounts.save(root / "accounts.json")
-        self.accounts = Accounts.load(root / "accounts.json")
-        self.secret = self._secret()
-        self._open()
-
-    def _secret(self) -> bytes:
-        """Signs URLs of the storage; kept, so that URLs survive a restart."""
-        path = self.root / "secret"
-        if not path.exists():
-            write_atomically(path, secrets.token_hex(16).encode())
-        return path.read_bytes()
-
-    def _open(self) -> None:
-        for facts in sorted(self.root.glob("repositories/*/*/*/repository.json")):
-            kind, owner, name = facts.parent.parts[-3:]
-            opened = Repository(facts.parent, kind, f"{owner}/{name}", self._tell)
-            self._repositories[kind, opened.name] = opened
+        self.accounts = accounts
+        self.secret = secrets.token_bytes(16)
+        """Signs URLs of the storage."""
 
     # -- repositories
 
@@ -124,11 +101,6 @@ class Hub:
             made = Repository.create(folder, kind, name, self._tell, private=private)
             self._repositories[kind, name] = made
             return made
-
-    def delete(self, repository: Repository) -> None:
-        with self.lock:
-            del self._repositories[repository.kind, repository.name]
-            shutil.rmtree(repository.folder)
 
     # -- what is published at each moment
 

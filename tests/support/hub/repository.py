@@ -1,26 +1,18 @@
-"""One repository on disk: commits, branches, tags, pull requests and the content of files.
-
-A commit is written before a ref points at it, and all refs are in one file that is replaced by one
-rename, so a server that is killed leaves the old state or the new one.
-"""
+"""One repository: commits, branches, pull requests and the content of files."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from tests.support.hub.answers import Refused, no_revision
+from tests.support.hub.answers import no_revision
 from tests.support.hub.attributes import DEFAULT_ATTRIBUTES
 from tests.support.hub.files import write_atomically
 from tests.support.hub.values import Commit, Entry, Files, Pull, folder_ids, now, object_id
 
 HEADS = "refs/heads/"
-TAGS = "refs/tags/"
-FULL = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -32,15 +24,6 @@ class Facts:
     refs: Mapping[str, str] = field(default_factory=dict)
     """Full names, such as `refs/heads/main`, and the commits that they point at."""
     pulls: Mapping[int, Pull] = field(default_factory=dict)
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Facts:
-        data = json.loads(text)
-        pulls = {int(num): Pull(**row) for num, row in data["pulls"].items()}
-        return cls(**{**data, "pulls": pulls})
 
 
 @dataclass(frozen=True)
@@ -56,22 +39,23 @@ class Change:
 class Repository:
     """Callers hold the Hub's lock while they change it."""
 
-    def __init__(self, folder: Path, kind: str, name: str, tell: Callable[[Change], None]) -> None:
+    def __init__(
+        self, folder: Path, kind: str, name: str, tell: Callable[[Change], None], *, private: bool
+    ) -> None:
         self.folder = folder
         self.kind = kind
         self.name = name
         self._tell = tell
         self._commits: dict[str, Commit] = {}
         self._serial = count()
-        self.facts = Facts.from_json((folder / "repository.json").read_text("utf-8"))
+        self.facts = Facts(private, now())
 
     @classmethod
     def create(
         cls, folder: Path, kind: str, name: str, tell: Callable[[Change], None], *, private: bool
     ) -> Repository:
         """A new one, with the first commit that the Hub makes itself."""
-        write_atomically(folder / "repository.json", Facts(private, now()).to_json())
-        made = cls(folder, kind, name, tell)
+        made = cls(folder, kind, name, tell, private=private)
         first = {".gitattributes": made.add_blob(DEFAULT_ATTRIBUTES.encode())}
         made.commit(HEADS + "main", first, "initial commit", name.partition("/")[0])
         return made
@@ -101,24 +85,22 @@ class Repository:
     # -- commits
 
     def full_ref(self, revision: str) -> str | None:
-        """The full name of a branch, tag or pull request; None for anything else."""
-        for prefix in (HEADS, TAGS, ""):
+        """The full name of a branch or pull request; None for anything else."""
+        for prefix in (HEADS, ""):
             if prefix + revision in self.facts.refs:
                 return prefix + revision
         return None
 
     def resolve(self, revision: str) -> Commit:
-        """The commit of a branch, tag, pull request or commit id.
+        """The commit of a branch, pull request or commit id.
 
         Raises:
             Refused: there is none.
         """
         ref = self.full_ref(revision)
         oid = self.facts.refs[ref] if ref else revision
-        if not FULL.fullmatch(oid) or not self._commit_path(oid).exists():
-            raise no_revision(revision)
         if oid not in self._commits:
-            self._commits[oid] = Commit.from_json(json.loads(self._commit_path(oid).read_text()))
+            raise no_revision(revision)
         return self._commits[oid]
 
     def history(self, commit: Commit) -> list[Commit]:
@@ -144,12 +126,8 @@ class Repository:
         lines += [f"author {author} {date} {next(self._serial)}", "", title, "", message]
         oid = object_id("commit", "\n".join(lines).encode())
         made = Commit(oid, parents, title, message, author, date, dict(files))
-        write_atomically(self._commit_path(oid), json.dumps(made.to_json()).encode())
         self._commits[oid] = made
         return made
-
-    def _commit_path(self, oid: str) -> Path:
-        return self.folder / "commits" / f"{oid}.json"
 
     # -- refs
 
@@ -160,12 +138,8 @@ class Repository:
         if oid is not None:
             refs[ref] = oid
         pulls = {**self.facts.pulls, pull.num: pull} if pull else self.facts.pulls
-        self.save(replace(self.facts, refs=refs, pulls=pulls))
+        self.facts = replace(self.facts, refs=refs, pulls=pulls)
         self._tell(Change(self, ref, before, oid))
-
-    def save(self, facts: Facts) -> None:
-        write_atomically(self.folder / "repository.json", facts.to_json())
-        self.facts = facts
 
     def branch(self, revision: str) -> str:
         """The full name of what a commit may be made on.
@@ -176,6 +150,4 @@ class Repository:
         ref = self.full_ref(revision)
         if ref is None:
             raise no_revision(revision)
-        if ref.startswith(TAGS):
-            raise Refused(400, f"{revision} is a tag")
         return ref

@@ -20,14 +20,13 @@ CHUNK = 1 << 16
 
 
 class Body:
-    """What a client sends: read once, piece by piece, with a known length or in chunks."""
+    """What a client sends: read once, piece by piece."""
 
-    def __init__(self, stream: BufferedIOBase, length: int | None) -> None:
+    def __init__(self, stream: BufferedIOBase, length: int) -> None:
         self.length = length
-        """None when the client sends chunks and does not say how many."""
         self.received = 0
         self._stream = stream
-        self._pieces = self._chunked() if length is None else self._counted(length)
+        self._pieces = self._counted(length)
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._pieces:
@@ -60,13 +59,6 @@ class Body:
                 raise ConnectionError("the client has left")
             left -= len(piece)
             yield piece
-
-    def _chunked(self) -> Iterator[bytes]:
-        while size := int(self._stream.readline().split(b";")[0], 16):
-            yield self._stream.read(size)
-            self._stream.readline()
-        while self._stream.readline().strip():
-            pass
 
 
 @dataclass

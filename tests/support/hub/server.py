@@ -19,7 +19,7 @@ from tests.support.hub import endpoints
 from tests.support.hub.accounts import Accounts
 from tests.support.hub.answers import Answer, Refused, Span
 from tests.support.hub.faults import Fault, Faults
-from tests.support.hub.hub import Hub, Limits
+from tests.support.hub.hub import Hub
 from tests.support.hub.log import Record, RequestLog
 from tests.support.hub.request import Body, Request, dispatch, query_of
 
@@ -38,17 +38,14 @@ class HubServer:
     def __init__(
         self,
         root: Path,
-        accounts: Accounts | None = None,
-        limits: Limits | None = None,
-        *,
-        port: int = 0,
+        accounts: Accounts,
         follow: Callable[[Record], None] | None = None,
     ) -> None:
-        self.hub = Hub(root, accounts, limits)
+        self.hub = Hub(root, accounts)
         self.faults = Faults()
         self.log = RequestLog()
         self.follow = follow
-        self._ports = [_Listener(self, port, storage=False), _Listener(self, 0, storage=True)]
+        self._ports = [_Listener(self, storage=False), _Listener(self, storage=True)]
         self.endpoint, self.storage = (listener.url for listener in self._ports)
 
     def start(self) -> None:
@@ -83,8 +80,8 @@ class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, owner: HubServer, port: int, *, storage: bool) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, owner: HubServer, *, storage: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.owner = owner
         self.is_storage = storage
         self.connections: set[socket.socket] = set()
@@ -163,9 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _request(self, owner: HubServer) -> Request:
         path, _, query = self.path.partition("?")
-        chunked = self.headers.get("Transfer-Encoding", "").lower() == "chunked"
         said = self.headers.get("Content-Length", "")
-        length = None if chunked else int(said) if said.isdigit() else 0
+        length = int(said) if said.isdigit() else 0
         return Request(
             self.command,
             path,
@@ -195,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault.kind == "cut":
-            request.body.take((request.body.length or 0) // 2)
+            request.body.take(request.body.length // 2)
             raise _Cut(reset=True)
 
     def _send(self, answer: Answer, fault: Fault | None) -> int:
@@ -210,10 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             size = 0
-        if fault is not None and fault.kind in ("cut-answer", "reset-answer"):
+        if fault is not None and fault.kind == "cut-answer":
             self._write(answer.body, size // 2)
             self.wfile.flush()
-            raise _Cut(reset=fault.kind == "reset-answer", sent=size // 2)
+            raise _Cut(sent=size // 2)
         self._write(answer.body, size)
         self.wfile.flush()
         return size
@@ -238,12 +234,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.close()
             else:
                 self.connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_expect_100(self) -> bool:
-        """Let a client go on that waits for permission, at once: the answer is buffered."""
-        allowed = super().handle_expect_100()
-        self.wfile.flush()
-        return allowed
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing: requests are in the log."""

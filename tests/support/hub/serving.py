@@ -1,10 +1,9 @@
-"""Content of files over HTTP: whole, in ranges, or not again; and URLs that only the Hub makes."""
+"""Content of files over HTTP: whole, or not again; and URLs that only the Hub makes."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -12,42 +11,17 @@ from urllib.parse import quote, urlencode
 from tests.support.hub.answers import Answer, Refused, Span
 from tests.support.hub.request import Request
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
-
 
 def file_answer(
     request: Request, path: Path, etag: str, headers: Mapping[str, str] | None = None
 ) -> Answer:
-    """A file, or the range of it that was asked for.
-
-    Raises:
-        Refused: the range lies outside.
-    """
-    common = {"ETag": f'"{etag}"', "Accept-Ranges": "bytes", **(headers or {})}
+    """A file, or that it is what the client has already."""
+    common = {"ETag": f'"{etag}"', **(headers or {})}
     if request.headers.get("If-None-Match", "").strip('"') == etag:
         return Answer(304, b"", common)
     size = path.stat().st_size
     common["Content-Type"] = "application/octet-stream"
-    span = _range(request.headers.get("Range", ""), size)
-    if span is None:
-        return Answer(200, Span(path, 0, size), common)
-    start, stop = span
-    common["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    return Answer(206, Span(path, start, stop), common)
-
-
-def _range(header: str, size: int) -> tuple[int, int] | None:
-    found = _RANGE.fullmatch(header.strip())
-    if found is None or found.groups() == ("", ""):
-        return None  # none, several, or not understood: the whole file, as the standard allows
-    first, last = found.groups()
-    if first:
-        start, stop = int(first), min(int(last) + 1 if last else size, size)
-    else:
-        start, stop = max(size - int(last), 0), size
-    if start >= stop:
-        raise Refused(416, "Range not satisfiable", headers={"Content-Range": f"bytes */{size}"})
-    return start, stop
+    return Answer(200, Span(path, 0, size), common)
 
 
 def signature(secret: bytes, text: str) -> str:

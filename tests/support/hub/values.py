@@ -92,16 +92,6 @@ class Commit:
     date: str
     files: Files
 
-    def to_json(self) -> dict[str, Any]:
-        files = {path: [e.oid, e.size, e.sha256] for path, e in self.files.items()}
-        own = {key: getattr(self, key) for key in ("oid", "title", "message", "author", "date")}
-        return {**own, "parents": self.parents, "files": files}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Commit:
-        files = {path: Entry(*row) for path, row in data["files"].items()}
-        return cls(**{**data, "parents": tuple(data["parents"]), "files": files})
-
 
 @dataclass(frozen=True)
 class Pull:
@@ -111,10 +101,7 @@ class Pull:
     title: str
     author: str
     base: str
-    created: str
-    status: str = "open"
-    description: str = ""
-    merged_as: str | None = None
+    description: str
 
     @property
     def ref(self) -> str:

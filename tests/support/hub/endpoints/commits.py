@@ -7,7 +7,7 @@ from tests.support.hub.drafts import Draft
 from tests.support.hub.permissions import open_for
 from tests.support.hub.repository import HEADS, Repository
 from tests.support.hub.request import API, REVISION, Request, route
-from tests.support.hub.values import Commit, Files, Pull, now
+from tests.support.hub.values import Commit, Files, Pull
 
 STALE = "A commit has happened since. Please refresh and try again."
 
@@ -51,7 +51,7 @@ def _as_pull(
 
 def new_pull(repository: Repository, title: str, author: str, base: str, text: str) -> Pull:
     num = max(repository.facts.pulls, default=0) + 1
-    return Pull(num, title, author, base.removeprefix(HEADS), now(), "open", text)
+    return Pull(num, title, author, base.removeprefix(HEADS), text)
 
 
 def _made(request: Request, repository: Repository, made: Commit) -> dict[str, object]:

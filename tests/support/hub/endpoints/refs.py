@@ -1,12 +1,12 @@
-"""Branches, tags and history."""
+"""Branches."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.support.hub.answers import Answer, Refused, no_revision, reply
-from tests.support.hub.repository import HEADS, TAGS, Repository
-from tests.support.hub.request import API, REVISION, Request, route
+from tests.support.hub.repository import HEADS, Repository
+from tests.support.hub.request import API, Request, route
 
 
 @route("GET", f"{API}/refs")
@@ -15,7 +15,7 @@ def refs(request: Request) -> Answer:
     answer: dict[str, Any] = {
         "branches": _rows(repository, HEADS, HEADS),
         "converts": [],
-        "tags": _rows(repository, TAGS, TAGS),
+        "tags": [],
     }
     if request.flag("include_prs"):
         answer["pullRequests"] = _rows(repository, "refs/pr/", "refs/")
@@ -37,13 +37,6 @@ def create_branch(request: Request) -> Answer:
     return _create(request, repository, HEADS + request["branch"], start)
 
 
-@route("POST", f"{API}/tag/{REVISION}")
-def create_tag(request: Request) -> Answer:
-    repository = request.writable()
-    tag = request.body.json().get("tag", "")
-    return _create(request, repository, TAGS + tag, request["revision"])
-
-
 def _create(request: Request, repository: Repository, ref: str, start: str) -> Answer:
     with request.hub.lock:
         if ref in repository.facts.refs:
@@ -56,35 +49,9 @@ def _create(request: Request, repository: Repository, ref: str, start: str) -> A
 def delete_branch(request: Request) -> Answer:
     if request["branch"] == "main":
         raise Refused(400, "The main branch cannot be deleted")
-    return _delete(request, HEADS + request["branch"])
-
-
-@route("DELETE", f"{API}/tag/(?P<tag>.+)")
-def delete_tag(request: Request) -> Answer:
-    return _delete(request, TAGS + request["tag"])
-
-
-def _delete(request: Request, ref: str) -> Answer:
-    repository = request.writable()
+    ref, repository = HEADS + request["branch"], request.writable()
     with request.hub.lock:
         if ref not in repository.facts.refs:
             raise no_revision(ref)
         repository.move(ref, None)
     return reply({})
-
-
-@route("GET", f"{API}/commits/{REVISION}")
-def commits(request: Request) -> Answer:
-    repository = request.repository()
-    found = repository.history(repository.resolve(request["revision"]))
-    rows = [
-        {
-            "id": commit.oid,
-            "title": commit.title,
-            "message": commit.message,
-            "authors": [{"user": commit.author}],
-            "date": commit.date,
-        }
-        for commit in found
-    ]
-    return reply(rows, headers={"X-Total-Count": str(len(rows))})

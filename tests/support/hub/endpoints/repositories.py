@@ -1,11 +1,10 @@
-"""Repositories themselves: create, delete, show, hide."""
+"""Repositories themselves: create, show."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tests.support.hub.answers import Answer, Refused, reply
+from tests.support.hub.answers import Answer, reply
 from tests.support.hub.repository import Repository
 from tests.support.hub.request import API, REVISION, Request, route
 from tests.support.hub.values import Commit
@@ -32,39 +31,17 @@ def create(request: Request) -> Answer:
     return reply(answer)
 
 
-@route("DELETE", "/api/repos/delete")
-def delete(request: Request) -> Answer:
-    _, kind, name = _named(request)
-    request.hub.delete(request.hub.writable(kind, name, request.account))
-    return Answer(204)
-
-
-@route("PUT", f"{API}/settings")
-def settings(request: Request) -> Answer:
-    repository = request.writable()
-    payload = request.body.json()
-    private = payload.get("visibility") == "private" or bool(payload.get("private"))
-    with request.hub.lock:
-        repository.save(replace(repository.facts, private=private))
-    return reply({"private": private})
-
-
-@route("GET", f"{API}/auth-check(?P<write>/write)?")
-def auth_check(request: Request) -> Answer:
-    (request.writable if "write" in request.arguments else request.repository)()
-    return reply({})
-
-
 @route("GET", API)
 @route("GET", f"{API}/revision/{REVISION}")
 def show(request: Request) -> Answer:
     repository = request.repository()
     commit = repository.resolve(request.arguments.get("revision", "main"))
-    return reply(_described(repository, commit, blobs=request.flag("blobs")))
+    return reply(_described(repository, commit))
 
 
-def _described(repository: Repository, commit: Commit, *, blobs: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {
+def _described(repository: Repository, commit: Commit) -> dict[str, Any]:
+    # Without a list of files, which kernel repositories do not have here.
+    return {
         "_id": commit.oid[:24],
         "id": repository.name,
         "author": repository.namespace,
@@ -78,24 +55,3 @@ def _described(repository: Repository, commit: Commit, *, blobs: bool) -> dict[s
         "likes": 0,
         "tags": [],
     }
-    if repository.kind != "kernels":  # kernel repositories do not list their files here
-        data["siblings"] = [_sibling(path, commit, blobs=blobs) for path in sorted(commit.files)]
-    return data
-
-
-def _sibling(path: str, commit: Commit, *, blobs: bool) -> dict[str, Any]:
-    if not blobs:
-        return {"rfilename": path}
-    entry = commit.files[path]
-    row: dict[str, Any] = {"rfilename": path, "size": entry.size, "blobId": entry.oid}
-    lfs = entry.lfs()
-    if lfs:
-        row["lfs"] = {"sha256": lfs["oid"], "size": lfs["size"], "pointerSize": lfs["pointerSize"]}
-    return row
-
-
-@route("GET", f"{API}/xet-(?:write|read)-token/{REVISION}")
-def xet(request: Request) -> Answer:
-    """There is no Xet here: clients have to use LFS."""
-    request.repository()
-    raise Refused(404, "Xet is not enabled", "XetNotEnabled")

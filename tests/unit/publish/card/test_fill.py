@@ -215,13 +215,11 @@ class TestNotice:
     def test_variants_that_were_not_run(self, facts):
         first, second = facts.variants
         text = card_text(INIT, replace(facts, variants=(first, replace(second, not_run=True))))
-        assert "> **Built on another processor, and not run.** Nobody loaded" in text
-        assert f"Nobody loaded `{second.name}` when it was built: its files were checked" in text
+        assert "> **Built on another processor, and not run.** When" in text
+        assert f"When `{second.name}` was built, the files were checked, but" in text
         both = tuple(replace(found, not_run=True, dirty=True) for found in facts.variants)
         text = card_text(INIT, replace(facts, variants=both))
-        assert (
-            ">\n> **Built on another processor, and not run.** Nobody loaded all variants" in text
-        )
+        assert ">\n> **Built on another processor, and not run.** When all variants were" in text
 
     def test_it_is_said_where_the_template_has_no_place_for_it(self, facts):
         dirty = replace(facts, variants=(replace(facts.variants[0], dirty=True),))
