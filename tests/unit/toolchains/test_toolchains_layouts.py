@@ -45,7 +45,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "0bc0d36cdd927344",
+        "fb05a38a3856b22f",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
