@@ -93,6 +93,8 @@ def test_defaults_and_refusals(asked: Any) -> None:
         asked(torch.randn(4, 65, device="cuda"), None, SINGLE, [0])
 
 
+# Torch itself warns, while it imports its compiler.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 def test_compile(asked: Any) -> None:
     """One graph; `sm_count()` is that of the device, and None stays None."""
 
