@@ -300,10 +300,6 @@ def _alone() -> None:
     library.unshare(_NEW_USER | _NEW_NETWORK)
 
 
-if __name__ == "__main__":
-    main()
-
-
 _PROPERTIES = {
     "max_shared_mem": 3 << 15, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
 }  # fmt: skip
@@ -347,3 +343,7 @@ def generated_sources(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for file in dict.fromkeys(files)
         if file.startswith(home)
     }
+
+
+if __name__ == "__main__":
+    main()
