@@ -198,10 +198,10 @@ class Toolchains:
 
 def unsupported_plan_reason(tools: Toolchains, plan: VariantPlan) -> str | None:
     """The reason why no toolchain here builds a variant; None when one does."""
-    from kbuild.ops.language import LANGUAGES
-
     reason, system = tools.unsupported_reason(plan.requires), plan.requires.system
     if reason is None and system not in (None, str(host_system())):
+        from kbuild.ops.language import LANGUAGES
+
         for kernel in plan.aot:
             if LANGUAGES.get(kernel.language).has_host_code:
                 what = f"needs {system}: images of kernel.{kernel.name} ({kernel.language})"
