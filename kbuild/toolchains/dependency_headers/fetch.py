@@ -87,8 +87,6 @@ class TagCommits:
     """Records the commit of each git tag at its first use, and compares it later."""
 
     folder: Path
-    store: Store
-    """Entries of an earlier kbuild, which kept no such files, count as well."""
 
     def confirm(self, repository: str, tag: str, commit: str) -> None:
         """Compare with the commit of the first fetch, or remember it.
@@ -97,7 +95,7 @@ class TagCommits:
             ToolchainError: the tag is another commit than it was.
         """
         file = self._file(repository, tag)
-        known = self._kept(file) or self._installed(repository, tag)
+        known = self._kept(file)
         if known in (None, commit):
             seen = {"repository": repository, "tag": tag, "commit": commit}
             replace_atomically(file, (json.dumps(seen, indent=1) + "\n").encode(), durable=True)
@@ -117,13 +115,6 @@ class TagCommits:
                 return str(read_json(file, kind, hint=hint)["commit"])
         except FileNotFoundError:
             return None
-
-    def _installed(self, repository: str, tag: str) -> str | None:
-        for entry in self.store.entries():
-            for source in entry.facts.get("sources", ()):
-                if (source.get("repository"), source.get("tag")) == (repository, tag):
-                    return str(source["commit"])
-        return None
 
 
 SERVER_TIMEOUT = 20

@@ -126,7 +126,7 @@ class HeaderResolver:
     @property
     def commits(self) -> TagCommits:
         """The commits that tags of git repositories named."""
-        return TagCommits(self.cache / "commits", self.store)
+        return TagCommits(self.cache / "commits")
 
     def unsupported_reason(
         self, names: Iterable[str], compiler: Version | None = None
