@@ -76,7 +76,7 @@ MARK = re.compile(rb"(unit|own|shared|generated)(\d*)=(\d{4})")
 # Forks for each build, so that kbuild is imported once. What is built is taken as it is.
 SERVER = """
 import json, os, runpy, sys
-import kbuild.build.compile, kbuild.build.report, kbuild.cli.build, kbuild.pipeline.build
+import kbuild.build.compile, kbuild.build.unit_log, kbuild.cli.build, kbuild.pipeline.build
 import kbuild.pipeline.variant as variant
 variant._check_output = lambda *_: ()
 for line in sys.stdin:

@@ -92,7 +92,7 @@ class Workplace:
 
     @property
     def _env(self) -> dict[str, str]:
-        return {**os.environ, "KBUILD_CACHE_DIR": str(self.cache), "KBUILD_DRIVER": "local"}
+        return {**os.environ, "KBUILD_CACHE_DIR": str(self.cache)}
 
 
 def _kbuild(verb: str, project: Path) -> list[str]:

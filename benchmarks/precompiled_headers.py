@@ -57,7 +57,6 @@ class Place:
         env = {
             **os.environ,
             "KBUILD_CACHE_DIR": str(self.cache),
-            "KBUILD_DRIVER": "local",
             "KBUILD_PRECOMPILED_HEADERS": headers,
         }
         cpu_seconds(

@@ -78,7 +78,6 @@ def prepared(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     plain = {**os.environ, "KBUILD_CACHE_DIR": str(folder / "cache"), "KBUILD_TOOLCHAIN": "auto"}
     plain["PYTHONPATH"] = str(ROOT)
     plain.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kbuild has bytecode
-    plain.pop("KBUILD_DRIVER", None)
     return plain, {**plain, "PATH": f"{nix.parent}{os.pathsep}{plain['PATH']}"}
 
 

@@ -136,8 +136,17 @@ def read(package: Path) -> dict[str, tuple[ast.Module, int]]:
 
 
 def imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[str]:
-    """The modules of the package that a module imports, also inside functions."""
+    """The modules of the package that a module imports, also inside functions.
+
+    A module with `__getattr__` imports lazily what its names need: those that only type checkers
+    see are no imports of it.
+    """
+    is_lazy = any(isinstance(n, ast.FunctionDef) and n.name == "__getattr__" for n in tree.body)
+    hidden = [n for n in tree.body if isinstance(n, ast.If)] if is_lazy else []
+    seen_by_checkers = {inner for node in hidden for inner in ast.walk(node)}
     for node in ast.walk(tree):
+        if node in seen_by_checkers:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -4,7 +4,7 @@
 
 Runs on Debian: reads the suite's lists, signed, with an apt state of its own, from the mirror that
 this machine uses. A newer release of CUDA 12 wants its headers in the lock as well: name it in
-`HEADER_RELEASES`, run `kbuild toolchain lock`, and build a CUDA 12 variant.
+`HEADER_RELEASES`, run `scripts/refresh_toolchain_lock.py`, and build a CUDA 12 variant.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from debian_pins import RUNNER, apt_with_lists, package, upstream
 
-from kbuild.plugins.debian import debian_nvcc, packages
+from kbuild.plugins.debian import nvcc, packages
 
 SUITE = "trixie"
 PACKAGE = "nvidia-cuda-toolkit"
-DATA = Path(debian_nvcc.__file__).parent / "data"
+DATA = Path(nvcc.__file__).parent / "data"
 
 
 def main() -> None:

@@ -12,36 +12,29 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-FILES = ("manylinux-policy.json", "musllinux-policy.json")
+FILE = "manylinux-policy.json"
 TARGET = Path(__file__).parent.parent / "kbuild/checks/data/manylinux.json"
 
 
 def document() -> dict[str, object]:
     """Every policy, oldest first; `linux`, which promises nothing, is left out."""
-    policies = [policy for name in FILES for policy in entries(name) if policy["name"] != "linux"]
+    text = (files("auditwheel") / "policy" / FILE).read_text("utf-8")
+    # Their numbers say which are older.
+    policies = sorted(json.loads(text), key=lambda policy: -int(policy["priority"]))
     return {
-        "source": f"auditwheel {version('auditwheel')}, policy/{{{','.join(FILES)}}}",
-        "policies": [entry(policy) for policy in policies],
+        "source": f"auditwheel {version('auditwheel')}, policy/{FILE}",
+        "policies": [entry(policy) for policy in policies if policy["name"] != "linux"],
     }
 
 
-def entries(name: str) -> list[dict[str, Any]]:
-    """The policies of one of auditwheel's files, oldest first as their numbers say."""
-    text = (files("auditwheel") / "policy" / name).read_text("utf-8")
-    return sorted(json.loads(text), key=lambda policy: -int(policy["priority"]))
-
-
 def entry(policy: dict[str, Any]) -> dict[str, object]:
-    """A policy in kbuild's words; systems with musl have none of glibc's versions."""
-    versions: dict[str, dict[str, list[str]]] = policy["symbol_versions"]
-    if policy["name"].startswith("musllinux"):
-        versions = {cpu: {"GLIBC": [], **families} for cpu, families in versions.items()}
+    """A policy in kbuild's words."""
     return {
         "name": policy["name"],
         "aliases": policy["aliases"],
         "libraries": policy["lib_whitelist"],
         "withheld": policy["blacklist"],
-        "versions": versions,
+        "versions": policy["symbol_versions"],
     }
 
 

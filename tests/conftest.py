@@ -19,7 +19,7 @@ _REAL_BUILDS = Path(__file__).parent / "integration"
 UNSET = (
     *("CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"),
     *("KBUILD_TRACEBACK", "LOCAL_KERNELS", "CXX", "CXXFLAGS", "LDFLAGS"),
-    *("KBUILD_NIX_ARGS", "IN_NIX_SHELL", "NIX_BUILD_TOP", "NIX_CONFIG", "NIX_REMOTE"),
+    *("NIX_CONFIG", "NIX_REMOTE"),
 )
 
 # How fast a machine is, and what else it does, must not decide whether a test passes.
@@ -86,4 +86,3 @@ def surroundings(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(cache_folder))
     monkeypatch.setenv("COLUMNS", "100")
     # The examples have flakes; whether Nix is installed must not decide what a test builds with.
-    monkeypatch.setenv("KBUILD_DRIVER", "local")

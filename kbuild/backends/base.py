@@ -114,8 +114,6 @@ class Backend:
     torch_field: ClassVar[str] = ""
     """Name in `torch/version.py` of the device that a Torch wheel is built for; empty when every
     wheel does."""
-    torch_local: ClassVar[str] = ""
-    """Start of the local part of the version of such a wheel: `cu` in `2.13.0+cu130`."""
     torch_device: ClassVar[str] = ""
     """The module of Torch that knows whether there is such a device, e.g. `cuda`."""
     has_readable_archs: ClassVar[bool] = False
@@ -163,10 +161,6 @@ class Backend:
         """The facts about the backend for `load_probe.py`, which runs without kbuild; JSON."""
         keys = ("name", "in_client", "runs_on_cpu", "dispatch_key", "torch_field", "torch_device")
         return {key: getattr(self, key) for key in keys}
-
-    def torch_release(self, text: str) -> str:
-        """The toolkit release that Torch was built for; `text` is its `torch_field`."""
-        return text
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` when `arch` is not written as this backend writes archs.

@@ -25,9 +25,8 @@ class Cpu(Backend):
     title = "CPU"
     section = CpuSection
     in_client = True
-    default_on = ("darwin", "linux", "win32")
+    default_on = ("darwin", "linux")
     runs_on_cpu = True
-    torch_local = "cpu"
     define = "CPU_KERNEL"
     dispatch_key = "CPU"
     jax_platform = "cpu"

@@ -96,10 +96,9 @@ class Cuda(Backend):
     section = CudaSection
     general = CudaGeneral
     in_client = True
-    default_on = ("linux", "win32")
+    default_on = ("linux",)
     has_readable_archs = True
     torch_field = "cuda"
-    torch_local = "cu"
     visible_devices = "CUDA_VISIBLE_DEVICES"
     torch_device = "cuda"
     device_compiler = NVCC

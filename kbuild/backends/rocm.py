@@ -37,7 +37,6 @@ class Rocm(Backend):
     has_readable_archs = True
     template = "cuda"  # hipify translates the CUDA sources
     torch_field = "hip"
-    torch_local = "rocm"
     visible_devices = "HIP_VISIBLE_DEVICES"
     torch_device = "cuda"
     define = "ROCM_KERNEL"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -53,7 +52,6 @@ class Xpu(Backend):
     general = XpuGeneral
     in_client = True
     torch_field = "xpu"
-    torch_local = "xpu"
     torch_device = "xpu"
     device_code = "SYCL"
     device_compiler = DeviceCompilerSearch(
@@ -65,11 +63,6 @@ class Xpu(Backend):
     dispatch_key = "XPU"
     definitions = ("USE_XPU",)
     languages = ("CXX", "SYCL")
-
-    def torch_release(self, text: str) -> str:
-        """`20250302` is oneAPI 2025.3.2, as the `kernels` client reads it."""
-        match = re.match(r"(\d{4})0?(\d)", text)
-        return f"{match[1]}.{match[2]}" if match else text
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """DPC++'s SYCL mode, the offload targets, then `sycl-flags` and `cxx-flags`."""

@@ -1,13 +1,22 @@
-"""The units of a run, from the log that launchers wrote, and its device images."""
+"""The units of a run, from the log that launchers wrote, and its device images.
+
+The log of the last build stays in `.kbuild/report`.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from sys import intern
 from typing import Any, Literal
 
+from kbuild.system.budget import Run
+from kbuild.system.cache import HEADERS_LIMIT, OBJECTS_LIMIT
+from kbuild.system.cache_sweep import sweep_if_due
+from kbuild.system.quantities import memory_text
+from kbuild.system.ui import Ui
 from kbuild.system.untrusted import read_json_lines
 
 UNIT_LOG_FILE = "units.jsonl"
@@ -45,8 +54,6 @@ class UnitRecord:
     """Architectures that it was compiled for."""
     waited: float = 0.0
     """Seconds for which it waited for memory."""
-    paused: float = 0.0
-    """Seconds for which it was halted, because others needed the memory."""
     restarts: int = 0
     """Number of times that it was ended for others and started again."""
     headers: int = 0
@@ -94,17 +101,10 @@ class UnitLog:
         """The units of C++ and device compilers; images are counted apart."""
         return tuple(unit for unit in self.units if not unit.image)
 
-    @property
-    def hits(self) -> int:
-        """Objects that came from the cache."""
-        return sum(1 for unit in self.objects if unit.cache == "hit")
-
-    @property
-    def summary(self) -> str:
-        """`31 of 34 objects from cache`; empty when nothing was compiled or looked up."""
-        count = sum(1 for unit in self.objects if unit.status == 0)
-        noun = "object" if count == 1 else "objects"
-        return f"{self.hits} of {count} {noun} from cache" if count else ""
+    def counts(self, variant: str) -> tuple[int, int]:
+        """Objects of a variant that were made, and how many of them came from the cache."""
+        own = [unit for unit in self.objects if unit.variant == variant and unit.status == 0]
+        return len(own), sum(1 for unit in own if unit.cache == "hit")
 
 
 def read_log(path: Path) -> UnitLog:
@@ -120,6 +120,44 @@ def read_log(path: Path) -> UnitLog:
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
     here = tuple(unit for unit in ordered if not unit.worker)
     return UnitLog(here, tuple(warnings), tuple(unit for unit in ordered if unit.worker))
+
+
+def finish_run(folder: Path, run: Run, ui: Ui) -> UnitLog:
+    """Print the warnings of launchers, keep the log in `folder`, and sweep the cache."""
+    log = read_log(run.log)
+    for warning in (*log.warnings, *(unit.killed for unit in log.units if unit.killed)):
+        ui.warn(warning)
+    if log.units:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run.log, folder / UNIT_LOG_FILE)
+        except OSError as error:
+            ui.warn(f"the log of the build could not be kept: {error}")
+    if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
+        # Without precompiled headers, those of other builds are left alone.
+        headers = {HEADERS_LIMIT: run.headers} if run.headers else {}
+        sweep_if_due(run.cache, {OBJECTS_LIMIT: run.limit, **headers})
+    return log
+
+
+def print_units(folder: Path, ui: Ui) -> None:
+    """Print the units of the log in `folder`, those first that took longest."""
+    file = folder / UNIT_LOG_FILE
+    if not file.is_file():
+        ui.say("report: nothing was compiled yet")
+        return
+    rows = [
+        (
+            unit.unit,
+            unit.variant,
+            f"{unit.cpu:.1f}",
+            memory_text(unit.peak) if unit.peak else "-",
+            f"{unit.torch} of {unit.headers}",
+            unit.cache + (f": {unit.why}" if unit.why else ""),
+        )
+        for unit in sorted(read_log(file).units, key=lambda unit: -unit.cpu)
+    ]
+    ui.table(("unit", "variant", "CPU seconds", "memory", "headers of Torch", "cache"), rows)
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:

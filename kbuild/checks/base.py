@@ -91,19 +91,18 @@ class Output:
     """The only library to check; files around it are ignored."""
     other_pythons: tuple[Path, ...] = ()
     """Interpreters, with other Torch releases say, that have to load the kernel as well."""
-    beside: Path | None = None
-    """Another version of the same variant, which has to work in the same process."""
     probe_cache: ProbeCache = field(default_factory=ProbeCache)
     """Starts probes in interpreters, or repeats what they answered."""
-    built_elsewhere: frozenset[Path] = frozenset()
-    """Folders among `root` and `beside` that were built elsewhere; nothing imports them unless
+    built_elsewhere: bool = False
+    """True for code that another user or machine built: nothing imports it unless
     `loads_foreign`."""
     loads_foreign: bool = False
-    """True when somebody asked to import them nevertheless."""
+    """True when somebody asked to import it nevertheless."""
 
-    def is_barred(self, folder: Path) -> bool:
-        """True for a folder with code that the user did not ask to run."""
-        return folder in self.built_elsewhere and not self.loads_foreign
+    @property
+    def is_barred(self) -> bool:
+        """True for code that the user did not ask to run."""
+        return self.built_elsewhere and not self.loads_foreign
 
     @property
     def limits(self) -> CheckLimits:
@@ -153,9 +152,6 @@ class Check:
     `check --abi` runs only them, and so does a check of a single library."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
-    asks_probes: ClassVar[bool] = False
-    """True for checks that start processes through `Output.probe_cache` alone: it may hold what
-    other machines answered."""
     is_certain: ClassVar[bool] = False
     """True for checks whose errors are failures on every machine: messages do not offer to overrule
     them."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.readers.elf import UnreadableBinaryError, is_elf, read_elf
 from kbuild.checks.readers.macho import is_macho, read_macho
-from kbuild.checks.readers.pe import is_pe, read_pe
 
 
 @CHECKS.add
@@ -27,6 +26,10 @@ class BinaryCheck(LibraryCheck):
 
     def _findings(self, output: Output, path: Path) -> Iterator[Finding]:
         where, system = output.name_of(path), output.system
+        if system is not None and system.os not in {kind.os for kind in KINDS}:
+            what = f"not checked: kbuild reads no libraries for {system.os}"
+            yield Finding(self.name, "warning", where, what)
+            return
         kind = next((kind for kind in KINDS if kind.fits(path)), None)
         if kind is None or (system and system.os != kind.os):
             wanted = next((k.name for k in KINDS if system and k.os == system.os), "ELF")
@@ -68,14 +71,8 @@ def _macho(path: Path) -> tuple[tuple[str, ...], bool]:
     return tuple(part.cpu for part in slices), all(part.shared for part in slices)
 
 
-def _pe(path: Path) -> tuple[tuple[str, ...], bool]:
-    file = read_pe(path)
-    return (file.cpu,), file.shared
-
-
 _STRIP = "strip with `strip --strip-unneeded`, which keeps what the dynamic linker reads"
 KINDS = (
     BinaryFormat("an ELF", "linux", is_elf, _elf, "link it with `-shared`", _STRIP),
     BinaryFormat("a Mach-O", "darwin", is_macho, _macho, "link it with `-bundle` or `-dynamiclib`"),
-    BinaryFormat("a PE", "windows", is_pe, _pe, "link it with `/DLL`"),
 )

@@ -76,7 +76,7 @@ def _sorted_out(elf: ElfFile) -> tuple[list[str], dict[str, list[str]]]:
     own: list[str] = []
     spaces: dict[str, list[str]] = defaultdict(list)
     for symbol in elf.exported:
-        if not symbol.unique:
+        if not symbol.unique:  # the check `unique` reports these
             space = _headers(symbol)
             (own if space is None else spaces[space]).append(symbol.name)
     return own, spaces

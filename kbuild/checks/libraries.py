@@ -13,7 +13,6 @@ from kbuild.checks.readers.device_code import DeviceCode, read_device_code
 from kbuild.checks.readers.device_image import DeviceCodeError, summarize_images
 from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
 from kbuild.checks.readers.macho import MachOSlice, is_macho, read_macho
-from kbuild.checks.readers.pe import PeFile, is_pe, read_pe
 from kbuild.plan.metadata import Metadata, MetadataError, read_metadata
 
 T = TypeVar("T")
@@ -28,11 +27,6 @@ def elf_libraries(output: Output) -> Iterator[tuple[str, ElfFile]]:
 def macho_libraries(output: Output) -> Iterator[tuple[str, tuple[MachOSlice, ...]]]:
     """Name and slices of every sound Mach-O library."""
     return _sound_libraries(output, is_macho, read_macho)
-
-
-def pe_libraries(output: Output) -> Iterator[tuple[str, PeFile]]:
-    """Name and view of every sound PE library."""
-    return _sound_libraries(output, is_pe, read_pe)
 
 
 def _sound_libraries(
@@ -143,7 +137,4 @@ def _read_symbols(path: Path) -> tuple[set[str], set[str]]:
         undefined = {name for part in slices for name in part.undefined}
         # What one CPU lacks is missing there.
         return undefined, set.intersection(*(set(part.exported) for part in slices))
-    if is_pe(path):
-        file = read_pe(path)
-        return {name for names in file.imports.values() for name in names}, set(file.exported)
-    raise UnreadableBinaryError("neither ELF nor Mach-O nor PE")
+    raise UnreadableBinaryError("neither ELF nor Mach-O")

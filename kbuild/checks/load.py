@@ -57,24 +57,6 @@ def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]
         yield LoadRemark("warning", what, "look at destructors of static objects")
 
 
-def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[LoadRemark]:
-    """The remarks on what changed for a kernel beside another version of it in the same process."""
-    disturbed = beside.facts.get("disturbed", ())
-    hint = "they share symbols or registrations: export nothing but the module's entry"
-    if disturbed:
-        yield LoadRemark(
-            "error", f"changes the results of the other version's {_list_names(disturbed)}", hint
-        )
-    before, after = _result_digests(alone), _result_digests(beside)
-    changed = [name for name in before if name in after and before[name] != after[name]]
-    if changed:
-        yield LoadRemark(
-            "error",
-            f"{_list_names(changed)} returns different results beside another version",
-            hint,
-        )
-
-
 def describe_exit(returncode: int) -> str:
     """The end of a process, as text."""
     if returncode >= 0:
@@ -139,12 +121,6 @@ def _untried(name: str, about: Facts) -> Iterator[str]:
             yield f"`{name}`{suffix}: {reason}"
 
 
-def _result_digests(answer: ProbeAnswer) -> dict[str, str]:
-    ops = answer.facts.get("ops", {})
-    calls = {name: about.get("call", {}) for name, about in ops.items()}
-    return {name: call["digest"] for name, call in calls.items() if "digest" in call}
-
-
 def _describe_tensors(shapes: Any) -> str:
     return ", ".join(f"{kind.removeprefix('torch.')}{list(shape)}" for kind, *shape in shapes)
 
@@ -169,7 +145,6 @@ class LoadCheck(Check):
     summary = "A new process can import the variant, and its ops can be called without a crash."
     group = "load"
     slow = True
-    asks_probes = True
     runner: Runner = LocalRunner()
     limit_s: float = 60
     """Seconds after which a call of an op hangs."""
@@ -181,68 +156,24 @@ class LoadCheck(Check):
             yield self._not_loaded("no interpreter was given", "pass one that has Torch")
         elif output.variant is None or metadata is None or not BACKENDS.find(metadata.backend):
             yield self._not_loaded("its variant, its metadata or its backend is not known", "")
-        elif output.is_barred(output.root):
+        elif output.is_barred:
             yield Finding(self.name, "info", "__init__.py", NOT_LOADED, LOADS_IT)
         else:
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
-    def facts(self, output: Output) -> Mapping[str, Any]:
-        """`{"remembered": interpreters}`: interpreters that loaded exactly these files before.
-
-        `worker` is the other machine that loaded it, with its Python and Torch.
-        """
-        return output.probe_cache.cached_facts("load_probe", output.root)
-
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
-        alone = self._ask(python, kernel)
-        yield from self._named_findings(alone, python, kernel)
-        protected = alone.sandboxed if alone.by else is_sandboxed()
-        if output.built_elsewhere and output.loads_foreign and not protected:
+        yield from self._findings_of(self._ask(python, kernel), python, kernel)
+        if output.built_elsewhere and output.loads_foreign and not is_sandboxed():
             yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
-        if output.beside is not None and output.is_barred(output.beside):
-            what = f"beside {output.beside}: {NOT_LOADED}"
-            yield Finding(self.name, "info", "__init__.py", what, LOADS_IT)
-        elif output.beside is not None and alone.state == "loaded":
-            yield from self._load_beside(alone, output.beside, python, kernel)
         for other in output.other_pythons:
-            for finding in self._named_findings(self._ask(other, kernel), other, kernel):
+            for finding in self._findings_of(self._ask(other, kernel), other, kernel):
                 yield replace(finding, what=f"under {other}: {finding.what}")
 
-    def _load_beside(
-        self, alone: ProbeAnswer, other: Path, python: Path, kernel: _Kernel
-    ) -> Iterator[Finding]:
-        metadata = metadata_of(Output(other, None))
-        if metadata is None or metadata.id == kernel.metadata.id:
-            why = "has the same id" if metadata else "has no metadata"
-            yield self._not_loaded(f"beside {other}, which {why}", "give another version's folder")
-            return
-        answer = self._ask(python, kernel, other, metadata.id)
-        if answer.state == "alone":
-            reason = f"beside {other}, which cannot be loaded:\n{answer.reason}"
-            yield self._not_loaded(reason, "give a version that fits this machine")
-        elif answer.state == "loaded":
-            yield from self._named(answer, self._findings(differences_beside(alone, answer)))
-        else:
-            for finding in self._named_findings(answer, python, kernel):
-                yield replace(finding, what=f"beside {other}: {finding.what}")
-
-    def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
-        arguments = (*kernel.arguments, str(self.limit_s), *other)
-        probe_cache, general = kernel.output.probe_cache, kernel.general
-        system = kernel.variant.system
-        return probe_cache.ask(
-            self.runner, python, "load_probe", *arguments, general=general, system=system
+    def _ask(self, python: Path, kernel: _Kernel) -> ProbeAnswer:
+        arguments = (*kernel.arguments, str(self.limit_s))
+        return kernel.output.probe_cache.ask(
+            self.runner, python, "load_probe", *arguments, system=kernel.variant.system
         )
-
-    def _named_findings(
-        self, answer: ProbeAnswer, python: Path, kernel: _Kernel
-    ) -> Iterator[Finding]:
-        yield from self._named(answer, self._findings_of(answer, python, kernel))
-
-    def _named(self, answer: ProbeAnswer, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """The findings, with the worker on which they were made."""
-        for finding in findings:
-            yield replace(finding, what=f"on {answer.by}: {finding.what}") if answer.by else finding
 
     def _findings_of(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
@@ -286,6 +217,7 @@ class LoadCheck(Check):
                 f"import `{module}` in the functions that need it, or catch ImportError: only "
                 "some releases of Torch have it"
             )
+            # Users of a GPU variant have a Torch for that GPU, which brings the module.
             severity: Severity = "warning" if BACKENDS.get(metadata.backend).runs_on_cpu else "info"
             return Finding(self.name, severity, "__init__.py", what, hint)
         what = f"cannot be loaded:\n{answer.reason}"
@@ -343,12 +275,7 @@ class _Kernel:
     @property
     def arguments(self) -> tuple[str | Path, ...]:
         """The arguments of `load_probe.py`."""
-        variant, backend, modules = self.general
-        return (self.output.root, variant, backend, self.metadata.id, modules)
-
-    @property
-    def general(self) -> tuple[str, str, str]:
-        """The facts that decide whether a variant of any kernel fits an interpreter."""
         modules = (self.framework.runtime_module, *(module for module, _ in self.needs))
-        backend = BACKENDS.get(self.metadata.backend).probe_facts()
-        return str(self.variant), json.dumps(backend), ",".join(modules)
+        backend = json.dumps(BACKENDS.get(self.metadata.backend).probe_facts())
+        identifier = self.metadata.id
+        return (self.output.root, str(self.variant), backend, identifier, ",".join(modules))

@@ -55,6 +55,7 @@ def _needed(part: MachOSlice, output: Output) -> Iterator[tuple[str, str]]:
     own = {path.name for path in output.libraries()}
     for library in part.needed:
         name = library.rpartition("/")[2]
+        # An absolute path is of the system; everything else has to be in the process already.
         if library.startswith("/"):
             fits = matches_any(library, tuple(tables["paths"]))
         else:

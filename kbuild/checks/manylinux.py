@@ -1,7 +1,7 @@
-"""The extension loads on every distribution of a manylinux or musllinux policy.
+"""The extension loads on every distribution of a manylinux policy.
 
 The ceilings are those of auditwheel's policies (`data/manylinux.json`), applied to the versions of
-undefined dynamic symbols and to the file's version needs (PEP 600, PEP 656).
+undefined dynamic symbols and to the file's version needs (PEP 600). Torch has no builds for musl.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import Policy, find_policy, policies
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.object_files import object_symbols
-
-_GLIBC, _MUSL = "manylinux", "musllinux"
 
 
 @CHECKS.add
@@ -59,27 +57,17 @@ class ManylinuxCheck(LibraryCheck):
 
 
 def best_policy(elf: ElfFile) -> str | None:
-    """The oldest policy that the file satisfies, None when there is none for it.
-
-    A file with no version of glibc is one for musl only when it needs musl's C library.
-    """
-    family = _MUSL if any(is_musl(library) for library in elf.needed) else _GLIBC
+    """The oldest policy that the file satisfies, None when there is none for it."""
     return next(
         (
             policy.name
             for policy in policies()
-            if policy.name.startswith(family)
-            and elf.cpu in policy.versions
+            if elf.cpu in policy.versions
             and not _too_new(elf, policy)
             and not _withheld(elf, policy)
         ),
         None,
     )
-
-
-def is_musl(library: str) -> bool:
-    """True for musl's C library, which is its dynamic linker as well."""
-    return library == "libc.so" or library.startswith(("libc.musl-", "ld-musl-"))
 
 
 def _best_words(elf: ElfFile) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.client import unloadable_reason
@@ -20,7 +19,6 @@ class MetadataClientCheck(MetadataFileCheck):
     summary = f"The `kernels` client reads `{METADATA_FILE}`."
     protects = True
     slow = True
-    asks_probes = True
     runner: Runner = LocalRunner()
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -37,13 +35,8 @@ class MetadataClientCheck(MetadataFileCheck):
         if answer.state == "absent":
             yield self._unread(answer.reason)
         elif answer.state != "ok":
-            where = f" on {answer.by}" if answer.by else ""
-            what = f"the client{where} rejects it: {answer.reason}"
+            what = f"the client rejects it: {answer.reason}"
             yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
-
-    def facts(self, output: Output) -> Mapping[str, Any]:
-        """`{"remembered": interpreters}`: those whose client read exactly this before."""
-        return output.probe_cache.cached_facts("metadata_probe", output.root / METADATA_FILE)
 
     def _unread(self, reason: str) -> Finding:
         what = f"not read by the client: {reason}"

@@ -23,7 +23,6 @@ from kbuild.project.variant import Variant
 
 _OPENMP = "libgomp.so.1"
 _LINK = "link that library, before which put `-Wl,--no-as-needed`"
-MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
@@ -40,8 +39,6 @@ class NeededCheck(LibraryCheck):
         """One finding per library that is not allowed, missing or not used."""
         own = tuple(path.name for path in output.libraries())
         allowed = allowed_libraries(output.variant) + own
-        if (output.limits.manylinux or "").startswith("musllinux"):
-            allowed += MUSL
         libraries = list(elf_libraries(output))
         offered = {symbol.name for _, elf in libraries for symbol in elf.exported}
         for where, elf in libraries:

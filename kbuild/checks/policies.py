@@ -74,7 +74,7 @@ def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Policy:
-    """A family of Linux systems: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
+    """A family of Linux systems: `manylinux_2_28` of PEP 600."""
 
     name: str
     aliases: tuple[str, ...]
@@ -89,7 +89,7 @@ class Policy:
 
 @lru_cache(maxsize=1)
 def policies() -> tuple[Policy, ...]:
-    """Every policy of the data, oldest first, manylinux before musllinux."""
+    """Every policy of the data, oldest first."""
     return tuple(
         Policy(
             name=entry["name"],

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from kbuild.checks.probe_process import (
 from kbuild.project.variant import System, host_system
 from kbuild.system.cache import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES, Cache
 from kbuild.system.cache_sweep import sweep_if_due
-from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
+from kbuild.system.code_digest import package_digest
 from kbuild.system.emulator import find_emulator
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.system.files import sha256, sha256_of_file
@@ -46,32 +46,23 @@ class ProbeQuestion:
     probe: str
     arguments: tuple[str | Path, ...]
     """Paths stand for what they lead to."""
-    general: tuple[str, ...] = ()
-    """Arguments that alone decide the answer where the probe reads no file: many kernels share it.
-    """
     cache: Path | None = None
     """kbuild's cache folder."""
-
-    @cached_property
-    def general_key(self) -> str | None:
-        """Key of the question without any file's bytes; None if there is no general answer."""
-        return (
-            _digest_of_question([*self._environment, "general", self.general])
-            if self.general
-            else None
-        )
 
     @cached_property
     def key(self) -> str | None:
         """Key of the question about exactly these bytes; None when they cannot all be read."""
         exact = self._exact
-        return _digest_of_question([*self._environment, "exact", exact]) if exact else None
-
-    @cached_property
-    def subject(self) -> str | None:
-        """A digest for these bytes, the same for all interpreters and machines."""
-        exact = self._exact
-        return _digest_of_question([files_digest(PACKAGE), self.probe, exact]) if exact else None
+        if exact is None:
+            return None
+        environment = [
+            package_digest(self.cache),
+            str(self.python),
+            sorted(passed_variables().items()),
+            bool(bubblewrap_program()),
+            *_machine_identity(),
+        ]
+        return _digest_of_question([*environment, self.probe, exact])
 
     @cached_property
     def _exact(self) -> list[Any] | None:
@@ -88,17 +79,6 @@ class ProbeQuestion:
         text = json.dumps(facts, ensure_ascii=False)
         paths = (part for part in self.arguments if isinstance(part, Path))
         return any(str(path.resolve()) in text for path in paths)
-
-    @cached_property
-    def _environment(self) -> list[Any]:
-        """The part of the question that is the same for all arguments."""
-        asked = [package_digest(self.cache), self.probe, str(self.python)]
-        return [
-            *asked,
-            sorted(passed_variables().items()),
-            bool(bubblewrap_program()),
-            *_machine_identity(),
-        ]
 
 
 def _digest_of_question(question: list[Any]) -> str:
@@ -156,8 +136,6 @@ class ProbeCache:
     """kbuild's cache folder; None keeps no answers."""
     fresh: bool = False
     """True to ask always; the answers are kept for other commands."""
-    cached: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
-    """Probe, interpreter and subject -> True if every answer came from the cache."""
 
     def ask(
         self,
@@ -165,14 +143,12 @@ class ProbeCache:
         python: Path,
         probe: str,
         *arguments: str | Path,
-        general: tuple[str, ...] = (),
         system: System | None = None,
     ) -> ProbeAnswer:
         """See `run_probe`; the process is started only when its answer is not known.
 
-        `general` are the arguments that alone decide an answer that is `unread`. What is for
-        another `system` than this machine's runs in its emulator; without one the answer is
-        `foreign`.
+        A variant for another `system` than this machine's runs in its emulator; without one the
+        answer is `foreign`.
         """
         if system not in (None, host_system()):
             emulator = find_emulator(system)
@@ -183,10 +159,8 @@ class ProbeCache:
             return run_probe(runner, emulator.python, probe, *arguments, emulator=emulator)
         if self.folder is None:
             return run_probe(runner, python, probe, *arguments)
-        question = ProbeQuestion(python, probe, arguments, general, self.folder)
-        known = None if self.fresh else _find_answer(self.folder, question)
-        key = (probe, python, Path(arguments[0]))
-        self.cached[key] = self.cached.get(key, True) and known is not None
+        question = ProbeQuestion(python, probe, arguments, self.folder)
+        known = None if self.fresh else _read_answer(self.folder, question.key)
         if known is not None:
             return known
         # The key is computed first: loading a kernel may change its own files.
@@ -194,24 +168,9 @@ class ProbeCache:
         answer = run_probe(runner, python, probe, *arguments)
         # A crash may be chance, and an answer that names this folder is wrong for any other.
         if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
-            name = question.general_key if answer.unread else before
-            _store_answer(self.folder, name, answer, python=python, began=began)
+            _store_answer(self.folder, before, answer, python=python, began=began)
             sweep_if_due(self.folder, {})
         return answer
-
-    def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
-        """The interpreters that were not started to ask about it, as facts; empty for none."""
-        interpreters = sorted(
-            str(python)
-            for (asked, python, about), is_known in self.cached.items()
-            if (asked, about, is_known) == (probe, subject, True)
-        )
-        return {"remembered": interpreters} if interpreters else {}
-
-
-def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
-    """Look up the general question first: its key needs no hash of a large library."""
-    return _read_answer(folder, question.general_key) or _read_answer(folder, question.key)
 
 
 def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
@@ -237,7 +196,7 @@ def _store_answer(
     key = sha256(files)  # many answers follow from the same files
     Cache(folder, PROBE_FILES).put(key, files)
     known = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
-    Cache(folder, PROBE_ANSWERS).put_json(name, {**known, "unread": answer.unread, "files": key})
+    Cache(folder, PROBE_ANSWERS).put_json(name, {**known, "files": key})
 
 
 def record_built(cache: Path, variant: Path, built: Path | None = None) -> None:

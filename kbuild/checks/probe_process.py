@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -28,7 +29,7 @@ from kbuild.system.temporary import temporary_base, temporary_folder
 from kbuild.system.untrusted import parse_json
 
 BUBBLEWRAP = "bwrap"
-_SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "dxg", "accel")
+_SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "accel")
 _HIDDEN_FOLDERS = ("/home", "/root", "/tmp", "/var/tmp", "/run")  # noqa: S108 - hidden, not used
 _DRIVERS = ("/run/opengl-driver", "/run/opengl-driver-32", "/run/current-system", "/run/nvidia")
 """Folders of drivers on NixOS and in containers."""
@@ -42,7 +43,7 @@ _PASSED_PATTERN = re.compile(
     r"(?:LD|DYLD|TORCH|PYTORCH|ATEN|C10|KINETO|TRITON|TVM|CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|HIP|HSA|ROCM"
     r"|ROCR|GPU|AMD|MIOPEN|SYCL|ZE|ONEAPI|UR|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|MALLOC|LC)_\w*"
     r"|PATH|LANG|LANGUAGE|TZ|GLIBC_TUNABLES|CONDA_PREFIX|VIRTUAL_ENV|PYTHONPATH|PYTHONHOME"
-    r"|PYTHONNOUSERSITE|SYSTEMROOT|WINDIR|COMSPEC|PATHEXT"
+    r"|PYTHONNOUSERSITE"
 )
 """Variables that the loader, Python, frameworks and device runtimes read."""
 _SECRET_PATTERN = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PROXY")
@@ -73,8 +74,7 @@ def passed_variables() -> dict[str, str]:
 def probe_environment(private: Path) -> dict[str, str]:
     """The whole environment of a probe whose home is the folder."""
     folder = str(private)
-    own = ("HOME", "USERPROFILE") if sys.platform == "win32" else ("HOME",)
-    return {**passed_variables(), **dict.fromkeys((*own, "TMPDIR", "TMP", "TEMP"), folder)}
+    return {**passed_variables(), **dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP"), folder)}
 
 
 def _user_base() -> str:
@@ -109,23 +109,23 @@ def sandbox_command(
             kept.append(path)
     hidden = tuple(kept)
     bound = sorted({str(path) for path in readable if _is_below(path, hidden)})
+    devices = [str(p) for pattern in _SANDBOX_DEVICES for p in sorted(Path("/dev").glob(pattern))]
     return (
         str(bwrap),
         *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
-        *(part for device in _devices() for part in ("--dev-bind-try", device, device)),
+        *(part for device in devices for part in ("--dev-bind-try", device, device)),
         *(part for folder in hidden for part in ("--tmpfs", folder)),
         *(part for path in (*_DRIVERS, *bound) for part in ("--ro-bind-try", path, path)),
+        # Last: the private folder may lie in a folder that is hidden above.
         *("--tmpfs", str(private), "--chdir", str(private), "--"),
     )
 
 
 def _account_home() -> str:
     try:
-        import pwd
-
         return pwd.getpwuid(os.getuid()).pw_dir
-    except (ImportError, KeyError):
+    except KeyError:
         return str(Path.home())
 
 
@@ -135,12 +135,6 @@ def _is_below(path: Path, folders: Iterable[str]) -> bool:
     inside = any(way.startswith(f"{folder}{os.sep}") for folder in folders for way in (named, real))
     return inside and not any(
         f"{folder}{os.sep}".startswith(f"{real}{os.sep}") for folder in folders
-    )
-
-
-def _devices() -> Iterator[str]:
-    yield from (
-        str(path) for pattern in _SANDBOX_DEVICES for path in sorted(Path("/dev").glob(pattern))
     )
 
 
@@ -208,7 +202,7 @@ def _linked_packages(packages: Path) -> Iterator[Path]:
 _SHOWN_LINES = 6
 _WATCHDOG = "Timeout ("
 """The start of faulthandler's report on a process that it ends."""
-_RESERVED_KEYS = ("state", "reason", "files", "unread")
+_RESERVED_KEYS = ("state", "reason", "files")
 _START_PROGRAM = "start.py"
 _TIMEOUT_S = 400
 """Seconds for which a probe may print nothing: it gives up by itself before that."""
@@ -235,13 +229,8 @@ class ProbeAnswer:
     """The exit status; a negative number is the signal that ended the process."""
     files: tuple[str, ...] = ()
     """Whatever decided it beside the arguments; empty when another answer may come any time."""
-    unread: bool = False
-    """True if the probe looked at nothing that it was asked about: the general arguments decided.
-    """
     sandboxed: bool = False
-    """True when it was started in a sandbox just now; on a worker, when probes are."""
-    by: str = ""
-    """The worker that answered, and its interpreter; empty for this machine."""
+    """True when it was started in a sandbox just now."""
 
 
 def run_probe(
@@ -384,9 +373,7 @@ def _answer_of(process_output: _ProbeOutput) -> ProbeAnswer:
         facts = {name: value for name, value in answers[-1].items() if name not in _RESERVED_KEYS}
         answer = ProbeAnswer(str(answers[-1]["state"]), str(answers[-1].get("reason", "")), facts)
         decided = tuple(str(path) for path in answers[-1].get("files", ()))
-        # Once it has begun to import the kernel, it cannot say that it has not looked at it.
-        unread = bool(answers[-1].get("unread")) and not doing
-        answer = replace(answer, files=decided, unread=unread)
+        answer = replace(answer, files=decided)
     else:
         is_late = any(line.startswith(_WATCHDOG) for line in done.output.splitlines())
         reason = f"the process ended with {returncode}\n{_last_output_lines(done)}".rstrip()

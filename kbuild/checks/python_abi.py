@@ -57,8 +57,7 @@ class PythonAbiCheck(LibraryCheck):
             instead = f" (it exports `{offered[0]}`)" if offered else ""
             hint = "write `REGISTER_EXTENSION(TORCH_EXTENSION_NAME)` in the bindings"
             yield Finding(self.name, "error", where, f"does not export `{wanted}`{instead}", hint)
-        # Windows has no name for the stable ABI: Python looks for plain `.pyd` there.
-        if not where.endswith((ABI3_SUFFIX, ".pyd")):
+        if not where.endswith(ABI3_SUFFIX):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
             yield Finding(self.name, "error", where, f"is not named `*{ABI3_SUFFIX}`", hint)
 
@@ -67,8 +66,9 @@ def _claims(names: LibrarySymbols, output: Output) -> bool:
     """False for a library on its own that neither its name nor a symbol makes an extension."""
     if output.alone is None or metadata_of(output) is not None:
         return True
-    named = names.where.endswith((ABI3_SUFFIX, ".pyd"))
-    return named or any(name.startswith("PyInit_") for name in names.exported)
+    return names.where.endswith(ABI3_SUFFIX) or any(
+        name.startswith("PyInit_") for name in names.exported
+    )
 
 
 def fault_of(name: str, floor: Version) -> str | None:

@@ -93,7 +93,7 @@ class CheckReport:
     @property
     def is_unloaded(self) -> bool:
         """True when a check that loads was asked for, and left it alone because it is foreign."""
-        return self.states.get("load", "-") != "-" and self.output.is_barred(self.output.root)
+        return self.states.get("load", "-") != "-" and self.output.is_barred
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""

@@ -65,6 +65,7 @@ def _traces_in(
         prefix = library.get("symbol-prefix")
         if prefix and tables.has_prefix(prefix):
             symbols.append(f"{prefix}*")
+        # Texts stay in a stripped file; debug sections, which are not loaded, prove nothing.
         texts = [text for text in library["strings"] if _contains(content, text, loaded)]
         if symbols or texts:
             yield StaticLibraryTrace(library, tuple(symbols), tuple(texts))

@@ -6,7 +6,6 @@ C++ classes change with every release.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -23,8 +22,6 @@ _SHIMS = ("aoti_torch_", "torch_")
 _PYTHON = "THP"
 _UNSTABLE = ("2at", "3c10", "5torch", "6caffe2")
 _STABLE = ("5torch6stable", "5torch10headeronly")
-_MICROSOFT = re.compile(r"@(?:at|c10|torch|caffe2)@@")
-_MICROSOFT_STABLE = re.compile(r"@(?:stable|headeronly)@torch@@")
 _HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lists the places"
 
 
@@ -82,8 +79,6 @@ class TorchAbiCheck(LibraryCheck):
 
 def is_unstable(name: str) -> bool:
     """True for a symbol of Torch that the next release may change."""
-    if name.startswith("?"):  # Microsoft's mangling writes the outermost scope last
-        return bool(_MICROSOFT.search(name)) and not _MICROSOFT_STABLE.search(name)
     begin = scope_part(name)
     if begin is None:
         return name.startswith(_PYTHON)

@@ -43,7 +43,6 @@ bench | Measure the project's benchmarks on this machine
 devshell | Open a shell to build a variant in, or to test one in | shells
 aot | Write kernels in Python DSLs as C
 create-pyproject | Write a CMake project that builds without kbuild | pyproject
-clean | Remove the files that builds keep for the next build
 Look and check:
 check-config | Check build.toml and what it refers to, or update it | build_toml
 check | Check sources, built variants and libraries

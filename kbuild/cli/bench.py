@@ -73,7 +73,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="write the results as JSON into FILE"
     )
-    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the results as SVG")
     add_json(parser)
 
 
@@ -274,12 +273,6 @@ def _report(
     if args.output:
         text = json.dumps(document, indent=2, ensure_ascii=False)
         replace_atomically(ctx.path(args.output), f"{text}\n".encode())
-    if args.chart and results.measured:
-        from kbuild.publish.card.benchmarks import chart_svg, run_of
-
-        run = run_of(document, args.chart.stem)
-        kernel = ctx.folder(args.kernel_dir).name
-        replace_atomically(ctx.path(args.chart), chart_svg(run, kernel).encode())
 
 
 def _failure(

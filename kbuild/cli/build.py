@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
-from kbuild.pipeline.option_values import nix_options_of, selection_of
-from kbuild.pipeline.options import BuildOptions, driver_request_of
-from kbuild.plan.command_options import add_options, read_options, validate_options
-from kbuild.system.errors import Repetition, counted, grouped
+from kbuild.pipeline.option_values import selection_of
+from kbuild.pipeline.options import BuildOptions
+from kbuild.plan.command_options import (
+    add_options,
+    flags_refused_by_nix,
+    read_options,
+    validate_options,
+)
+from kbuild.system.errors import Repetition, UsageError, counted, grouped
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ def configure(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_options(parser, BuildOptions)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(rest=())
+    parser.epilog = "Arguments after `--` are for Nix: kbuild build --driver nix -- --max-jobs 2"
 
 
 def execute(args: Namespace, ctx: Services) -> int:
@@ -53,19 +60,17 @@ def build_and_report(
     from kbuild.system.workspace import Workspace
 
     _warn_of_new(project, ctx)
-    results = _build_with_driver(args, ctx, project, selection)
+    results = _build(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
         print_outcome(results, ctx)
         # With --dev alone, nobody asked for what this machine cannot build.
         if selection.is_explicit or not getattr(args, "dev", False):
             _print_skipped([result for result in results if result.status == "skipped"], ctx)
-    if args.report:
-        page = Workspace.report_of(project.root) / "build.html"
-        if page.is_file():
-            ctx.ui.say(f"report: {page}")
-        else:
-            ctx.ui.say("report: nothing was compiled yet")
+    if args.report and not args.json:
+        from kbuild.build.unit_log import print_units
+
+        print_units(Workspace.report_of(project.root), ctx.ui)
     return results, card
 
 
@@ -94,46 +99,32 @@ def outcome_json(
     return {"project": project.name, "variants": built, "card": str(card) if card else None}
 
 
-def _build_with_driver(
+def _build(
     args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[BuildResult, ...]:
-    """Build with the driver that fits."""
-    from kbuild.pipeline.driver import AUTO
+    """Build with the driver that was asked for.
 
-    nix = nix_options_of(args)
-    request = driver_request_of(args, nix)
-    driver = request.driver(project.root, ctx)
-    if driver.reason:
-        ctx.ui.say(str(driver))
-    if driver.nix is None:
-        return _build_locally(args, ctx, project, selection)
-    from kbuild.pipeline.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
-    from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
-    from kbuild.system.errors import KbuildError
+    Raises:
+        UsageError: an option is one of the other driver.
+    """
+    if args.driver != "nix":
+        if args.rest:
+            hint = "arguments after `--` are for Nix: add --driver nix"
+            raise UsageError(f"`{args.rest[0]}` comes after `--`", hint=hint)
+        from kbuild.pipeline.build import build
 
-    may_fall_back = request.asked == AUTO and not request.nix
-    flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_fall_back)
+        options = read_options(args, ctx, project, BuildOptions, selection=selection)
+        return build(project, options, ctx)
+    if refused := flags_refused_by_nix(args, BuildOptions):
+        raise UsageError(
+            f"{refused[0]} does not work with --driver nix",
+            hint="a derivation sees only the project: write it into build.toml or the flake",
+        )
+    from kbuild.pipeline.nix_build import NixBuild, open_flake
+
+    flake = open_flake(project.root, tuple(args.rest), ctx)
     output = ctx.path(args.output) if args.output else None
-    try:
-        return NixBuild(project, flake, selection, output, ctx).perform()
-    except KbuildError as error:
-        if not (may_fall_back and can_fall_back_to_local(error)):
-            raise
-        reason = error.message.splitlines()[0].removesuffix(":")
-        if isinstance(error, FlakeEvaluationError):
-            EvaluationFailures(project.root, ctx.cache).remember(reason)
-        ctx.ui.say(f"driver: using local instead of nix ({reason})")
-        return _build_locally(args, ctx, project, selection)
-
-
-def _build_locally(
-    args: Namespace, ctx: Services, project: Project, selection: Selection
-) -> tuple[BuildResult, ...]:
-    """Build on this machine."""
-    from kbuild.pipeline.build import build
-
-    options = read_options(args, ctx, project, BuildOptions, selection=selection)
-    return build(project, options, ctx)
+    return NixBuild(project, flake, selection, output, ctx).perform()
 
 
 def exit_code(results: Sequence[BuildResult]) -> int:
@@ -167,8 +158,6 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
                 facts += [f"{row.cached} from cache"] if row.cached else []
                 ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
             ctx.ui.data(str(result.path))
-            for path in result.provenance:
-                ctx.ui.say(f"{result.variant}: wrote {path.name}")
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")

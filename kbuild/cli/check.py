@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -73,7 +73,7 @@ def check_progress(ctx: Services) -> Iterator[None]:
 
 
 def add_load_mode(parser: ArgumentParser) -> None:
-    """Declare `--load`, `--no-load`, `--fresh` and `--executor`."""
+    """Declare `--load`, `--no-load` and `--fresh`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--load",
@@ -85,12 +85,6 @@ def add_load_mode(parser: ArgumentParser) -> None:
         "--fresh",
         action="store_true",
         help="load again what has been loaded before",
-    )
-    parser.add_argument(
-        "--executor",
-        metavar="ADDRESS",
-        help="load variants on workers of a cluster that fit them (default: "
-        "KBUILD_EXECUTOR, unless --python is given)",
     )
 
 
@@ -180,9 +174,7 @@ def check_settings_of(
         python = chosen_python(args.python, ctx)
         loading = read_options(args, ctx, None, LoadOptions, python=python)
     probe_cache = _probe_cache(args, ctx) if slow else None
-    return CheckSettings(
-        wanted, limits, loading, portable, probe_cache, getattr(args, "load", False)
-    )
+    return CheckSettings(wanted, limits, loading, portable, probe_cache, args.load)
 
 
 def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
@@ -212,7 +204,6 @@ def _outputs_of(target: CheckTarget, settings: CheckSettings) -> Iterator[Output
         yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
-        beside = settings.loading.version_beside(folder)
         probe_cache = settings.probe_cache or ProbeCache()
         known = tree if target.kind == "project" and tree.is_dir() else None
         yield Output(
@@ -222,24 +213,17 @@ def _outputs_of(target: CheckTarget, settings: CheckSettings) -> Iterator[Output
             asked=limits,
             tree=known,
             other_pythons=settings.loading.others,
-            beside=beside,
             probe_cache=probe_cache,
-            built_elsewhere=frozenset(_built_elsewhere(probe_cache, folder, beside)),
+            built_elsewhere=_is_built_elsewhere(probe_cache, folder),
             loads_foreign=settings.loads_foreign,
         )
 
 
-def _built_elsewhere(probe_cache: ProbeCache, *folders: Path | None) -> Iterator[Path]:
-    """Variants that were not built here, by the cache of answers about loading."""
+def _is_built_elsewhere(probe_cache: ProbeCache, folder: Path) -> bool:
+    """True for a variant that was not built here, by the cache of answers about loading."""
     from kbuild.checks.probe_cache import is_built_here
 
-    for folder in folders:
-        if (
-            folder is not None
-            and probe_cache.folder
-            and not is_built_here(probe_cache.folder, folder)
-        ):
-            yield folder
+    return probe_cache.folder is not None and not is_built_here(probe_cache.folder, folder)
 
 
 def _limits_for(target: CheckTarget, settings: CheckSettings) -> CheckLimits:
@@ -261,8 +245,8 @@ def configure(parser: ArgumentParser) -> None:
     parts.add_argument(
         "--abi",
         action="store_true",
-        help="check only the libraries, alone or in built variants, and run no Python; they have "
-        f"to comply with {DEFAULT_POLICY} unless --manylinux names another policy",
+        help="check only libraries, and run no Python; they must comply with "
+        f"{DEFAULT_POLICY} unless --manylinux names another policy",
     )
     add_options(parser, BuildOptions, "selection")
     add_python(parser, "loads the kernels")
@@ -288,7 +272,6 @@ def execute(args: Namespace, ctx: Services) -> int:
         targets = [
             _selected(target, selection_of(args), has_sources=has_sources) for target in opened
         ]
-        settings = _ask_executor(settings, targets, args, ctx)
         with check_progress(ctx):
             answers = [
                 _check_target(
@@ -297,24 +280,6 @@ def execute(args: Namespace, ctx: Services) -> int:
                 for target in targets
             ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
-
-
-def _ask_executor(
-    settings: CheckSettings, targets: Sequence[CheckTarget], args: Namespace, ctx: Services
-) -> CheckSettings:
-    """The settings with the answers of an executor's machines; as they are without one."""
-    from kbuild.pipeline.executors import executor_address, find_executor
-
-    address = executor_address("" if args.python and args.executor is None else args.executor)
-    if not address or settings.probe_cache is None:
-        return settings
-    executor, where = find_executor(address)
-    outputs = [output for target in targets for output in _outputs_of(target, settings)]
-    checks = settings.wanted.checks()
-    return replace(
-        settings,
-        probe_cache=executor.load_outputs(where, outputs, checks, settings.probe_cache, ctx),
-    )
 
 
 def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -> CheckTarget:

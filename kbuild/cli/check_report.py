@@ -187,23 +187,9 @@ def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
         ]
         head = "library" if answer.examinations[0].output.alone else "variant"
         ui.table((head, *groups), rows, STATE_STYLES)
-    _show_workers(answer.examinations, ui)
     if sizes:
         _show_sizes(answer.examinations, ui)
     _show_findings(answer, ui)
-
-
-def _show_workers(examinations: Sequence[CheckReport], ui: Ui) -> None:
-    """Name the machine that loaded each output."""
-    workers = [(e.name, e.facts.get("load", {}).get("worker")) for e in examinations]
-    rows = [
-        tuple(map(printable, (name, worker["worker"], worker["python"], worker["torch"] or "-")))
-        for name, worker in workers
-        if worker
-    ]
-    if rows:
-        ui.data("\n")
-        ui.table(("variant", "loaded on worker", "python", "torch"), rows)
 
 
 def _show_sizes(examinations: Sequence[CheckReport], ui: Ui) -> None:

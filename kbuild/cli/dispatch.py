@@ -27,8 +27,8 @@ _ADVICE = {
     "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
     "list": "`kbuild list-variants` lists the project's variants",
     "info": "`kbuild doctor` reports on this machine, `kbuild plan` on the project",
-    "prune": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
-    "gc": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
+    "prune": "`kbuild cache prune` makes the cache smaller; a project's `.kbuild/` can be deleted",
+    "gc": "`kbuild cache prune` makes the cache smaller; a project's `.kbuild/` can be deleted",
     "push": "`kbuild upload` sends variants to the Hub",
     "deploy": "`kbuild upload` sends variants to the Hub",
     "publish": "`kbuild upload` sends variants to the Hub",
@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _is_recorded(command: CommandEntry, args: Namespace) -> bool:
     """True for a build that depends on nothing but files which kbuild can list."""
-    if command.module != "kbuild.cli.build" or args.provenance or args.with_source:
+    if command.module != "kbuild.cli.build" or args.with_source:
         return False
     from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -19,11 +19,6 @@ def configure(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     parser.add_argument(
         "output", nargs="?", type=Path, help="file to write (default: print the card)"
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="write nothing; fail if build/CARD.md, or OUTPUT, is out of date",
     )
     parser.add_argument(
         "--force",
@@ -39,18 +34,14 @@ def execute(args: Namespace, ctx: Services) -> int:
 
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
-    if args.check:
-        return _check_card(
-            project, output or _build_folder(project) / "CARD.md", ctx, json=args.json
-        )
     if output is None:
         from kbuild.publish.card.refresh import make_project_card
 
         card = make_project_card(project, _build_folder(project))
         if args.json:
-            ctx.ui.data_json({"output": None, "text": card.text, "charts": sorted(card.charts)})
+            ctx.ui.data_json({"output": None, "text": card})
         else:
-            ctx.ui.data(card.text)
+            ctx.ui.data(card)
         return 0
     from kbuild.publish.card.fill import read_card
     from kbuild.publish.card.refresh import fill_card, template_of
@@ -64,32 +55,10 @@ def execute(args: Namespace, ctx: Services) -> int:
     if written.edited:
         ctx.ui.warn(f"`{output}` was edited by hand: its own text was kept; --force replaces it")
     if args.json:
-        charts = sorted(path.name for path in output.parent.glob("CARD-*.svg"))
-        ctx.ui.data_json({"output": str(output), "text": read_card(output), "charts": charts})
+        ctx.ui.data_json({"output": str(output), "text": read_card(output)})
     else:
         ctx.ui.data(str(output))
     return 0
-
-
-def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) -> int:
-    """Check that the card can be filled, and that the file is up to date."""
-    from kbuild.publish.card.fill import is_current, read_card
-    from kbuild.publish.card.markdown import remove_digest_line
-    from kbuild.publish.card.refresh import make_project_card
-
-    text = read_card(target) if target.is_file() else ""
-    known = remove_digest_line(text)
-    card = make_project_card(
-        project, _build_folder(project), template=text if known and known[1] else None
-    )
-    current = is_current(card, target)
-    if json:
-        ctx.ui.data_json({"output": str(target), "current": current})
-    if current:
-        return 0
-    problem = "is not what would be written now" if text else "does not exist"
-    ctx.ui.error(CheckError(f"`{target}` {problem}", (), hint="`kbuild build` fills it"))
-    return CheckError.code
 
 
 def _build_folder(project: Project) -> Path:

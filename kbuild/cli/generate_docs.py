@@ -241,8 +241,7 @@ runs all of them before it puts a variant in place. [Check a kernel that somebod
 built](../how-to/check-a-kernel.md) shows how to use them.
 
 A finding is an *error* (exit code 6), a *warning* (an error with `--strict`) or a *note*, which
-`-v` shows. A check reports an error only where it can show a failure; the rest are warnings. Equal
-findings are listed once, with a count; `-v` and `--json` list each.
+`-v` shows. A check reports an error only where it can show a failure; the rest are warnings.
 
 ## Overrule a check
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _WIDTH = 80
 """Columns of output that goes to no terminal."""
 _PLANNING = ("selection", "identity")
-_PROVISIONING = ("toolchain", "python", "torch_wheels", "sources")
+_PROVISIONING = ("toolchain", "python", "sources")
 """Fields of `BuildOptions` that say what is planned, and with what it would be built."""
 
 
@@ -45,7 +45,6 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.plan.project import open_project
     from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
-    from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
@@ -56,9 +55,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     plans = planner.select(options.selection)
     refusals: dict[str, str | None] = {plan.variant: None for plan in plans}
     if not args.no_toolchain:
-        wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
-        validate_wheels_are_used(wheels, plans)
-        tools = find_toolchains(options, ctx, wheels)
+        tools = find_toolchains(options, ctx)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
         refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     for message in _image_warnings(plans, project.root):
@@ -151,26 +148,28 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
 
 
 def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]:
-    """A sentence for each section with very many images, each once."""
-    # Most variants compile a section for the same targets.
-    kernels = {(kernel.name, kernel.targets): kernel for plan in plans for kernel in plan.aot}
-    if not kernels:
+    """A sentence for each variant with very many images, each once."""
+    # Most variants compile the same sections for the same targets.
+    variants = {tuple((k.name, k.targets) for k in plan.aot): plan.aot for plan in plans}
+    if not any(variants):
         return ()
     from kbuild.dsl.candidates import image_count_warning, planned_units
 
     messages: dict[str, None] = {}
-    for kernel in kernels.values():
-        planned = planned_units(kernel, root)
-        units = [unit for of_op in planned.values() for unit in of_op or ()]
-        messages[image_count_warning(kernel.name, kernel.section.ops, units)] = None
+    for kernels in variants.values():
+        sections = []
+        for kernel in kernels:
+            planned = planned_units(kernel, root).values()
+            units = [unit for of_op in planned for unit in of_op or ()]
+            sections.append((kernel.name, kernel.section.ops, units))
+        messages[image_count_warning(sections)] = None
     return tuple(filter(None, messages))
 
 
 def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
-    from kbuild.dsl.candidates import planned_image_counts
+    from kbuild.dsl.candidates import planned_image_texts
 
-    for op, count in planned_image_counts(kernel, root).items():
-        yield f"{op}: {count if count is not None else 'as many as its sources say'}"
+    yield from (f"{op}: {text}" for op, text in planned_image_texts(kernel, root).items())
 
 
 def _requirements_text(plan: VariantPlan) -> str:
@@ -226,10 +225,8 @@ def execute_list(args: Namespace, ctx: Services) -> int:
         from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
         from kbuild.plan.variant import Planner
         from kbuild.system.sourcetree import SourceTree
-        from kbuild.toolchains.torch_wheel import open_torch_wheels
 
-        wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
-        tools = find_toolchains(options, ctx, wheels)
+        tools = find_toolchains(options, ctx)
         plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
         reasons = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     if args.json:

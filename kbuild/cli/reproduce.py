@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbuild.publish.reproduce import Reproduction
 
 _HUB = "hub:"
-_FIELDS = ("python", "torch_wheels", "sources", "jobs")
+_FIELDS = ("python", "sources", "jobs")
 """Options of `BuildOptions` that the command has."""
 
 
@@ -99,7 +99,7 @@ def _report(results: Sequence[Reproduction], ctx: Services, *, as_json: bool) ->
         for result in results:
             for difference in result.differences:
                 ctx.ui.data(f"\n{result.variant}/{difference.sentence}")
-                for line in difference.details:
+                for line in difference.lines:
                     ctx.ui.data(f"    {line}")
     differing = [result for result in results if result.status == "differs"]
     failed = [result.error for result in results if result.error]

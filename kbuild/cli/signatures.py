@@ -1,7 +1,7 @@
 """`kbuild sign` and `verify`: the digests and sigstore signatures of built variants.
 
 A signature covers `metadata.json`, which holds the digest of every other file; the bundle is
-written beside it. A provenance statement beside the variant is signed and verified as well.
+written beside it.
 """
 
 from __future__ import annotations
@@ -159,11 +159,11 @@ def _sign(args: Namespace, ctx: Services) -> int:
     ctx.ui.say(f"signed by {token.identity} ({token.federated_issuer})")
     if args.json:
         ctx.ui.data_json(
-            [{"variant": f.name, "bundles": [str(b) for b in paths]} for f, paths in signed.items()]
+            [{"variant": f.name, "bundle": str(bundle)} for f, bundle in signed.items()]
         )
     else:
-        for bundles in signed.values():
-            ctx.ui.data("\n".join(map(str, bundles)))
+        for bundle in signed.values():
+            ctx.ui.data(str(bundle))
     return 0
 
 
@@ -224,10 +224,9 @@ def execute_verify(args: Namespace, ctx: Services) -> int:
         ctx.ui.data_json([verdict.to_json() for verdict in verdicts])
     else:
         rows = [
-            (v.variant, ("refused" if v.problems else "ok"), str(v.signer or "-"), v.provenance)
-            for v in verdicts
+            (v.variant, ("refused" if v.problems else "ok"), str(v.signer or "-")) for v in verdicts
         ]
-        ctx.ui.table(("variant", "state", "signed by", "provenance"), rows)
+        ctx.ui.table(("variant", "state", "signed by"), rows)
     for verdict in verdicts:
         for problem in verdict.problems:
             ctx.ui.error(CheckError(f"{verdict.variant}: {problem}", ()))

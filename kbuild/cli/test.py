@@ -30,19 +30,17 @@ from kbuild.pipeline.testing import (
     TestProcess,
     TestReport,
     failure_lines,
-    join_junit,
     parse_junit,
 )
 from kbuild.project.variant import host_system, variant_named
 from kbuild.system.emulator import Emulator, emulator_variable, find_emulator
 from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
-from kbuild.system.files import replace_atomically
 from kbuild.system.services import Services
 from kbuild.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from kbuild.plan.project import Project
-    from kbuild.system.processes import LineListener, ProcessResult
+    from kbuild.system.processes import ProcessResult
     from kbuild.toolchains.facts import Facts
 
 _MAX_FAILURES_SHOWN = 20
@@ -58,9 +56,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--torch",
         metavar="VERSIONS",
-        help="test with each of these Torch versions, in an environment that kbuild "
-        "makes once: e.g. 2.11,2.13, or oldest,newest of those that the variants "
-        "support",
+        help="test with each of these Torch versions, in environments that kbuild makes once: "
+        "e.g. 2.11,2.13, or oldest,newest",
     )
     parser.add_argument(
         "--marked",
@@ -77,9 +74,6 @@ def configure(parser: ArgumentParser) -> None:
         metavar="ADDRESS",
         help="test variants on workers of a cluster that fit them (default: "
         "KBUILD_EXECUTOR, unless --python or --torch is given)",
-    )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"
     )
     add_json(parser)
     parser.set_defaults(rest=())
@@ -104,16 +98,15 @@ def execute(args: Namespace, ctx: Services) -> int:
     tests = ProjectTests(
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
-    junit = ctx.path(args.junit) if args.junit else None
     if args.torch is not None:
         run = _TestRun(project, tests, folders, {})
-        return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
+        return _finish(_test_with_torch(args.torch, run, ctx), {}, args, ctx)
     address = executor_address("" if args.python and args.executor is None else args.executor)
     if address:
         executor, where = find_executor(address)
         tests.folder(project.root)
         reports, refusals = executor.run_tests(where, project.root, folders, tests, ctx)
-        return _finish(reports, refusals, junit, args, ctx)
+        return _finish(reports, refusals, args, ctx)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(
@@ -121,7 +114,7 @@ def execute(args: Namespace, ctx: Services) -> int:
             hint="tests run against one variant; --executor tests all",
         )
     run = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
-    return _test_here(run, junit, args, ctx)
+    return _test_here(run, args, ctx)
 
 
 def _validate_combination(args: Namespace) -> None:
@@ -134,16 +127,14 @@ def _validate_combination(args: Namespace) -> None:
         raise UsageError("--python names a program of this machine", hint=hint)
 
 
-def _test_here(asked: _TestRun, junit: Path | None, args: Namespace, ctx: Services) -> int:
+def _test_here(asked: _TestRun, args: Namespace, ctx: Services) -> int:
     """Run the tests against the one variant that fits this machine."""
     folders = asked.folders
     asked = replace(asked, emulator=_emulator_of(folders))
     if asked.emulator is None:
         _require_framework(asked)
     variant = folders[0] if len(folders) == 1 else _loaded_variant(asked, ctx)
-    done, report = _run_pytest(asked, variant, ctx, listen=ctx.ui.say, has_suite=junit is not None)
-    if junit is not None:
-        replace_atomically(junit, join_junit([report]))
+    done = _run_pytest(asked, variant, ctx)
     _raise_on_failure(done, asked)
     if args.json:
         result_json = {
@@ -196,7 +187,7 @@ def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[Test
         for run in runs:
             torch = run.facts["torch"]["version"]
             with ctx.ui.step(f"tests with Torch {torch}"):
-                _, report = _run_pytest(run, run.folders[0], ctx)
+                report = _reported_run(run, ctx)
             reports.append(replace(report, torch=torch))
     return reports
 
@@ -204,13 +195,10 @@ def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[Test
 def _finish(
     reports: Sequence[TestReport],
     refusals: Refusals,
-    junit: Path | None,
     args: Namespace,
     ctx: Services,
 ) -> int:
-    """Write and print the reports; the exit code."""
-    if junit is not None:
-        replace_atomically(junit, join_junit(reports, refusals))
+    """Print the reports; the exit code."""
     _print_reports(reports, refusals, ctx, as_json=args.json)
     error = _error_of(reports, refusals)
     if error is not None and not args.json:
@@ -299,31 +287,32 @@ def _require_framework(asked: _TestRun) -> None:
         raise ToolchainError(f"`{asked.python}` has no {' and no '.join(lacking)}", hint=install)
 
 
-def _run_pytest(
-    asked: _TestRun,
-    variant: Path | None,
-    ctx: Services,
-    *,
-    listen: LineListener | None = None,
-    has_suite: bool = True,
-) -> tuple[ProcessResult, TestReport]:
-    # `repo=dir`: the folder of all variants, or the one variant that was chosen.
-    place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
+def _reported_run(asked: _TestRun, ctx: Services) -> TestReport:
+    """The outcome of the tests with one Torch version."""
     with temporary_folder("junit") as folder:
         file = folder / "junit.xml"
-        process = TestProcess(
-            ctx.runner,
-            asked.python,
-            os.environ,
-            file if has_suite else None,
-            before=asked.emulator.command if asked.emulator else (),
-            listen=listen,
-        )
-        done = process.run(asked.tests, asked.project.root, place, variant)
-        ctx.ui.detail(f"{done.command} with LOCAL_KERNELS={asked.tests.repo_id}={place}")
+        done = _run_pytest(asked, asked.folders[0], ctx, junit=file)
         suite = parse_junit(file.read_bytes()) if file.is_file() else None
-    name = variant.name if variant else place.name
-    return done, TestReport(name, done.returncode, done.output, done.seconds, suite)
+    name = asked.folders[0].name
+    return TestReport(name, done.returncode, done.output, done.seconds, suite)
+
+
+def _run_pytest(
+    asked: _TestRun, variant: Path | None, ctx: Services, *, junit: Path | None = None
+) -> ProcessResult:
+    # `repo=dir`: the folder of all variants, or the one variant that was chosen.
+    place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
+    process = TestProcess(
+        ctx.runner,
+        asked.python,
+        os.environ,
+        junit,
+        before=asked.emulator.command if asked.emulator else (),
+        listen=None if junit else ctx.ui.say,
+    )
+    done = process.run(asked.tests, asked.project.root, place, variant)
+    ctx.ui.detail(f"{done.command} with LOCAL_KERNELS={asked.tests.repo_id}={place}")
+    return done
 
 
 def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json
-from kbuild.pipeline.options import BuildOptions
-from kbuild.plan.command_options import add_options
 from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.services import Services
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.lock import ToolchainLock
 
-ACTIONS = ("list", "install", "prune", "verify", "lock")
+ACTIONS = ("list", "install", "prune", "verify")
 UNUSED_DAYS = 30.0
 _MEGABYTE = 1e6
 
@@ -28,8 +26,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=ACTIONS,
-        help="list releases; install them; prune unused ones; verify every installed "
-        "file; lock: pin the newest releases",
+        help="list releases; install them; prune unused ones; verify every installed file",
     )
     parser.add_argument(
         "name",
@@ -55,9 +52,8 @@ def configure(parser: ArgumentParser) -> None:
         "--lock-file",
         type=Path,
         metavar="FILE",
-        help="read or write the pins in FILE (default: those that come with kbuild)",
+        help="take the pins in FILE (default: those that come with kbuild)",
     )
-    add_options(parser, BuildOptions, "torch_wheels")
     add_json(parser)
 
 
@@ -65,14 +61,11 @@ def execute(args: Namespace, ctx: Services) -> int:
     """Execute the action; `verify` fails when an installed file is not as it was."""
     if args.name and args.action not in ("install", "verify"):
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
-    if args.torch_wheel and args.action != "install":
-        raise UsageError(f"`kbuild toolchain {args.action}` takes no --torch-wheel")
     commands: Mapping[str, Callable[[Namespace, Services], int]] = {
         "list": _list,
         "install": _install_releases,
         "prune": _prune,
         "verify": _verify,
-        "lock": _lock,
     }
     return commands[args.action](args, ctx)
 
@@ -80,11 +73,11 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _list(args: Namespace, ctx: Services) -> int:
     from kbuild.toolchains.plugins import plugin_cuda_toolkits
 
-    lock, installer = _pins(args, ctx), _installer(args, ctx)
+    installer = _installer(args, ctx)
     entries = installer.store.entries()
     toolkits = plugin_cuda_toolkits(installer, ctx.cache)
     # What can be installed, and the version that is pinned.
-    pinned = lock.pinned | {toolkit.name: toolkit.version for toolkit in toolkits}
+    pinned = installer.lock.pinned | {toolkit.name: toolkit.version for toolkit in toolkits}
     if args.json:
         installed = [entry.to_json() for entry in entries]
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
@@ -100,14 +93,10 @@ def _list(args: Namespace, ctx: Services) -> int:
 
 
 def _install_releases(args: Namespace, ctx: Services) -> int:
-    from kbuild.toolchains.torch_wheel import open_torch_wheels
-
     installer = _installer(args, ctx)
-    wheels = open_torch_wheels(map(ctx.path, args.torch_wheel), ctx.cache, ctx.runner)
-    names = args.name or ([] if wheels else _default_names(installer.lock))
+    names = args.name or _default_names(installer.lock)
     with installer.store.in_use():
-        entries = [wheel.provide() for wheel in wheels]
-        entries += [_install_release(name, installer, ctx) for name in dict.fromkeys(names)]
+        entries = [_install_release(name, installer, ctx) for name in dict.fromkeys(names)]
     _print_json(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))
@@ -160,39 +149,15 @@ def _verify(args: Namespace, ctx: Services) -> int:
     return ToolchainError.code
 
 
-def _lock(args: Namespace, ctx: Services) -> int:
-    from kbuild.project.matrix import matrix_entries
-    from kbuild.system.files import replace_atomically
-    from kbuild.toolchains.wheels.lock import LOCK_FILE
-    from kbuild.toolchains.wheels.refresh import LockRefresher
-
-    old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
-    with _installer(args, ctx).fetcher() as fetcher:
-        releases = {str(entry.torch) for entry in matrix_entries()}
-        ffi = {str(entry.tvm_ffi) for entry in matrix_entries() if entry.tvm_ffi}
-        new = LockRefresher(fetcher, ctx.ui.say).refresh(old, releases, ffi)
-    try:
-        replace_atomically(target, new.dumps().encode(), durable=True)
-    except OSError as error:
-        raise UsageError(f"`{target}` cannot be written: {error.strerror}") from None
-    _print_json(args, ctx, {"file": str(target), "changed": new != old, "pinned": new.pinned})
-    if not args.json:
-        ctx.ui.say(f"{target} is {'new' if new != old else 'as it was'}")
-    return 0
-
-
 def _installer(args: Namespace, ctx: Services) -> WheelInstaller:
     from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
-
-    store, pins = open_store(ctx.cache), _pins(args, ctx)
-    return WheelInstaller(ctx.runner, store, pins, downloads=ctx.ui.downloads)
-
-
-def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
     from kbuild.toolchains.wheels.lock import packaged_lock, read_lock
 
-    return read_lock(ctx.path(args.lock_file)) if args.lock_file else packaged_lock()
+    store = open_store(ctx.cache)
+    # Nix installs each release by itself, with a lock that names no other.
+    pins = read_lock(ctx.path(args.lock_file)) if args.lock_file else packaged_lock()
+    return WheelInstaller(ctx.runner, store, pins, downloads=ctx.ui.downloads)
 
 
 def _default_names(lock: ToolchainLock) -> list[str]:

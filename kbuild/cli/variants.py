@@ -48,7 +48,7 @@ def add_python(parser: ArgumentParser, what: str) -> None:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """The interpreter and the other version with which a variant is loaded."""
+    """The interpreters that a variant is loaded with."""
 
     python: Path | None = None
     others: tuple[Path, ...] = option(
@@ -60,27 +60,6 @@ class LoadOptions:
         help=("another interpreter that must load them, e.g. with another Torch (repeatable)"),
         read=lambda args, ctx, _: tuple(chosen_python(python, ctx) for python in args.also_python),
     )
-    beside: Path | None = option(
-        "--beside",
-        type=Path,
-        metavar="DIR",
-        help="folder of another version's variants, which must work in the same process",
-        read=lambda args, ctx, _: _beside_of(args, ctx),
-    )
-
-    def version_beside(self, variant: Path) -> Path | None:
-        """The other version's folder of that variant, there or not; None when none was given."""
-        if self.beside is None or is_variant(self.beside):
-            return self.beside
-        variants = (path for path in find_variants(self.beside) if path.name == variant.name)
-        return next(variants, self.beside / variant.name)
-
-
-def _beside_of(args: Namespace, ctx: Services) -> Path | None:
-    beside = ctx.folder(args.beside) if args.beside else None
-    if beside is not None and not is_variant(beside):
-        find_variants(beside)
-    return beside
 
 
 def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
@@ -219,9 +198,7 @@ def _resolve_target(
         from kbuild.checks.base import is_library
 
         if not is_library(path):
-            hint = (
-                "a library is named *.so, *.pyd, *.dylib or *.dll; a project is named by its folder"
-            )
+            hint = "a library is named *.so or *.dylib; a project is named by its folder"
             raise UsageError(f"`{text}` is a file, but no shared library", hint=hint)
         return CheckTarget(text, "library", path)
     if not path.is_dir():

@@ -33,6 +33,7 @@ from kbuild.project.config.issue import Issue
 from kbuild.project.config.load import locate_issues
 from kbuild.project.variant import Variant
 from kbuild.system.errors import BuildError, ConfigError
+from kbuild.system.executor import IMAGES
 from kbuild.system.files import FileSet
 from kbuild.system.sourcetree import SourceTree
 
@@ -67,6 +68,7 @@ def _uninitialised_tensors(
     op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield name and kind of the allocated tensors among `parameters` that are not initialised."""
+    # ATen calls before this launch may have written to the tensor.
     calls = [call for call in op.aten if call.before <= len(earlier)]
     written = {op.viewed(name) for call in calls for name in (*call.tensors(), *call.produced)}
     written |= {op.viewed(source.name) for before in earlier for _, source in before.flat()}
@@ -208,17 +210,20 @@ def build_aot_kernels(
     """
     issues: list[Issue] = []
     sections = [resolve_kernel(kernel, root, compiler, issues) for kernel in plan.aot]
+    # Once all sections are resolved, so that one error lists the problems of all.
     if any(issue.severity == "error" for issue in issues):
         raise ConfigError(locate_issues(issues, SourceTree(root)))
     files, compiled = FileSet(), []
     framework = FRAMEWORKS.get(plan.framework).table
     has_module = any(source for part in plan.components for source in part.compiled)
-    for position, section in enumerate(sections):
+    selectors = [
+        CandidateSelector(each, read_tables(root, each.kernel.tables)) for each in sections
+    ]
+    _announce_many(selectors, compiler, note)
+    for position, selector in enumerate(selectors):
+        section, tables = selector.section, selector.tables
         kernel = section.kernel
-        tables = read_tables(root, kernel.tables)
-        unit_images, messages = _compile_kernel(
-            section, root, compiler, tell, tables, note, plan.variant
-        )
+        unit_images, messages = _compile_kernel(selector, root, compiler, tell, plan.variant)
         ready = section.compiled(unit_images)
         messages += (*memory_warnings(ready), *default_candidate_warnings(ready, tables))
         # Several variants share the compiler, and their messages are often the same.
@@ -244,24 +249,35 @@ def build_aot_kernels(
     return AotOutput(files, tuple(compiled))
 
 
-def _compile_kernel(  # noqa: PLR0917
-    section: ResolvedKernel,
+def _announce_many(
+    selectors: Sequence[CandidateSelector], compiler: AotCompiler, note: NoteCallback
+) -> None:
+    """Note that very many images will be compiled, and why; tuning asks for them."""
+    sections = [
+        (each.section.kernel.name, each.section.specs, [unit for unit, _ in each.wanted()])
+        for each in selectors
+        if not each.section.kernel.keep_all
+    ]
+    many = image_count_warning(sections)
+    if many and compiler.is_news(many):
+        note(many)
+
+
+def _compile_kernel(
+    selector: CandidateSelector,
     root: Path,
     compiler: AotCompiler,
     tell: UnitProgressCallback,
-    tables: Sequence[TunedTable],
-    note: NoteCallback,
     variant: str,
 ) -> tuple[tuple[UnitImage, ...], list[str]]:
     """Return the kernel's images, and sentences about what was left out."""
-    kernel = section.kernel
-    selector = CandidateSelector(section, tables)
-    first = [unit for unit, _ in selector.wanted()]
-    many = "" if kernel.keep_all else image_count_warning(kernel.name, section.specs, first)
-    if many and compiler.is_news(many):
-        note(many)
+    section, kernel = selector.section, selector.section.kernel
+
+    def tell_image(done: int, total: int, label: str) -> None:
+        tell(done, total, f"{IMAGES}{kernel.name}: {label}")
+
     outcomes, missing = selector.compile(
-        lambda wanted: compiler.outcomes(kernel, root, wanted, tell, variant)
+        lambda wanted: compiler.outcomes(kernel, root, wanted, tell_image, variant)
     )
     left_out: list[str] = []
     unit_images = compiled_images(kernel.name, outcomes, left_out.append)
@@ -305,7 +321,7 @@ def _libraries(
     if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
     place = compiler.prepare(kernel)
-    linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
+    linked = place.language.linked(place.root, kernel.toolchain, place.flavour)
     release = Variant.parse(plan.variant).backend_version if linked.hip else None
     return link_libraries_file(kernel.name, linked, release.major if release else None)
 

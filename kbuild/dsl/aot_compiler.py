@@ -283,6 +283,7 @@ class AotCompiler:
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
         ours = [pending for pending in units if pending.is_ours]
+        # Units from the cache, and those that another call compiles, count as done.
         done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
 
         pending_by_key = {pending.key: pending for pending in ours}
@@ -301,6 +302,7 @@ class AotCompiler:
             return UnitResult(unit, seconds=self._seconds[pending.key])
 
         def deliver(result: UnitResult) -> None:
+            # Threads deliver in any order, but the numbers that users see must only rise.
             with counting:
                 tell(next(done), len(units), result.unit.label)
 
@@ -315,6 +317,7 @@ class AotCompiler:
     def _made_of(self, pending: _PendingUnit) -> CompileResult | Rejection:
         try:
             return self._client.compile(pending.asked, pending.unit, pending.share.makes)
+        # Other units with the same kernel wait for this one's answer, and would wait forever.
         except BaseException as error:
             pending.share.fail(error)
             raise

@@ -45,6 +45,9 @@ def shipped_candidates(  # noqa: PLR0917
     A candidate that some device lacks the memory for (`without_memory`) is none of these firsts.
     Devices run the closest target of `among`, which lists all that the variant is compiled for.
     With `keep_all`, for tuning, all candidates for the arch are returned.
+
+    Candidates that are not default ones get aligned images only: a call that has to run a plain
+    image runs that of a default candidate.
     """
     fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
     targets = among or (target,)
@@ -52,14 +55,15 @@ def shipped_candidates(  # noqa: PLR0917
     if target.kind == "ptx":
         numbers = [*_devices(target, targets)]
         fitting = [c for c in fitting if _may_run(launch, c, numbers)]
-    if keep_all:
-        return tuple(fitting)
     near = [table for table in tables if closest_target(table.arch, targets) == target]
     rows = [row for table in near for row in table.of(kernel, op, index)]
-    wanted = [*_default_candidates(fitting, without_memory)]
-    wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
     # By identity, since a candidate with the value 1 equals one with True.
-    return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
+    default = {id(candidate) for candidate in _default_candidates(fitting, without_memory)}
+    return tuple(
+        candidate if id(candidate) in default else replace(candidate, aligned=True)
+        for candidate in fitting
+        if id(candidate) in default or keep_all or any(row.names(candidate) for row in rows)
+    )
 
 
 def _devices(target: ImageTarget, targets: Sequence[ImageTarget]) -> Iterator[int]:
@@ -235,10 +239,17 @@ class CandidateSelector:
         )
 
 
-def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]:
-    """Number of images that `planned_units` returns for each op; None where it is unknown."""
-    planned = planned_units(kernel, root)
-    return {op: None if units is None else len(units) for op, units in planned.items()}
+def planned_image_texts(kernel: AotKernel, root: Path) -> dict[str, str]:
+    """Return how many images `planned_units` returns for each op, and what multiplies them."""
+    planned, texts = planned_units(kernel, root), {}
+    for op in kernel.section.ops:
+        units = planned[op.name]
+        if units is None:
+            texts[op.name] = "as many as its sources say"
+            continue
+        factors = describe_factors(op, units)
+        texts[op.name] = f"{len(units)}: {factors}" if factors else str(len(units))
+    return texts
 
 
 def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, ...] | None]:
@@ -289,38 +300,61 @@ def _shipped_units(  # noqa: PLR0917
 
 
 _MANY_IMAGES = 500
-"""Number of images in a section above which a warning explains the long compilation."""
+"""Number of images of a variant above which a warning explains the long compilation."""
 
 
-def image_count_warning(kernel: str, ops: Sequence[OpSpec], units: Sequence[KernelUnit]) -> str:
-    """Return a warning about a section with very many images and the reason; else empty."""
-    if len(units) <= _MANY_IMAGES:
+def image_count_warning(
+    sections: Sequence[tuple[str, Sequence[OpSpec], Sequence[KernelUnit]]],
+) -> str:
+    """Return a warning about very many images and the reason; else empty.
+
+    Args:
+        sections: name, ops and units of each section.
+    """
+    total = sum(len(units) for _, _, units in sections)
+    if total <= _MANY_IMAGES:
         return ""
-    op, count = Counter(unit.op for unit in units).most_common(1)[0]
+    counts = Counter((name, unit.op) for name, _, units in sections for unit in units)
+    (kernel, op), count = counts.most_common(1)[0]
+    _, ops, units = next(section for section in sections if section[0] == kernel)
     spec = next(spec for spec in ops if spec.name == op)
-    factors: dict[str, set[object]] = {}
-    for unit in units:
-        if unit.op == op:
-            for name, value in _image_factors(spec.launches[unit.launch], unit):
-                factors.setdefault(name, set()).add(value)
-    several = [(len(values), name) for name, values in factors.items() if len(values) > 1]
-    parts = [f"{number} {name}" for number, name in sorted(several, reverse=True)]
-    share = "all" if count == len(units) else f"{count:,}"
+    factors = describe_factors(spec, [unit for unit in units if unit.op == op])
+    share = "all" if count == total else f"{count:,}"
     return (
-        f"kernel.{kernel}: {len(units):,} images have to be compiled, {share} of them for `{op}`, "
-        f"which has {', '.join(parts)}; shorten the longest of these lists to compile fewer"
+        f"{total:,} images have to be compiled, {share} of them for `{op}` of kernel.{kernel}, "
+        f"which has {factors}; shorten these lists to compile fewer"
     )
+
+
+def describe_factors(op: OpSpec, units: Sequence[KernelUnit]) -> str:
+    """Describe what multiplies the images of an op, and how many each further value adds.
+
+    Such as `10 values of the constant BLOCK (6 images each), 3 combinations of dtypes (20 each)`.
+    """
+    rows = [dict(_image_factors(op.launches[unit.launch], unit)) for unit in units]
+    texts: list[tuple[int, str]] = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        others = {repr([value for key, value in row.items() if key != name]) for row in rows}
+        values = Counter(repr(row[name]) for row in rows if name in row)
+        # A factor that follows from the others, such as a candidate for some sizes, adds none.
+        if len(values) > 1 and len(others) < len(rows):
+            most = max(values.values())
+            each = "each" if most == min(values.values()) else "or fewer each"
+            texts.append((len(values), f"{len(values)} {name} ({most} images {each})"))
+    return ", ".join(text for _, text in sorted(texts, reverse=True))
 
 
 def _image_factors(launch: Launch, unit: KernelUnit) -> Iterator[tuple[str, object]]:
     """Yield the properties in which the images of an op differ, each with the unit's value."""
     launch_constants = {constant.name for constant in launch.constants}
     candidate = tuple(pair for pair in unit.constants if pair[0] not in launch_constants)
-    yield "candidates", (unit.launch, candidate, unit.options)
+    yield "launches", unit.launch
+    yield "candidates", (candidate, unit.options)
     yield "combinations of `dtypes`", unit.dtypes
     yield "combinations of optional tensors", unit.absent
     yield "archs", unit.target
+    yield "assumptions about alignment", (unit.aligned, unit.divisible)
     values = dict(unit.constants)
     for constant in launch.constants:
         if constant.choices:
-            yield f"values of the constant `{constant.name}`", repr(values.get(constant.name))
+            yield f"values of the constant `{constant.name}`", values.get(constant.name)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kbuild.dsl.environment import CXX, HIP, TOOLKIT, DslEnvironments
 from kbuild.dsl.workers import WorkerKind
-from kbuild.ops.language import Language
+from kbuild.ops.language import Language, split_flavour
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import BuildError, ToolchainError
@@ -51,7 +51,7 @@ class CompilableKernel(Protocol):
 
     @property
     def flavour(self) -> str:
-        """`cuda12`, `cuda13` or `rocm`."""
+        """`cuda12`, `cuda13`, `rocm` or `cpu`; see `kbuild.ops.language.split_flavour`."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class SourceSnapshot:
             file = target / path
             if not file.is_file():
                 file.parent.mkdir(parents=True, exist_ok=True)
+                # Threads that ask workers about the same sources write them at the same time.
                 replace_atomically(file, text)
         return target
 
@@ -133,6 +134,9 @@ class CompileEnvironment:
     language: Language
     pins: tuple[str, ...]
     flavour: str
+    """Kind of machine code."""
+    host: str
+    """System of the images' host code if it is not this machine's; else empty."""
     root: Path
     """Folder with the installed distributions."""
     assemblers: Mapping[str, Assembler]
@@ -148,8 +152,13 @@ class CompileEnvironment:
             variable: str(self.assemblers[name][0])
             for variable, name in self.language.programs(self.pins, self.flavour).items()
         }
-        variables = self.language.variables(request)
-        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **variables}.items())))
+        variables = {**_VARIABLES, **paths, **self.language.variables(request)}
+        if self.host:
+            from kbuild.toolchains.wheels.cuda import CROSS_TARGET
+
+            # nvcc reads it itself, so that workers need not know for which processor they compile.
+            variables["NVCC_PREPEND_FLAGS"] = f"--target-directory={CROSS_TARGET}"
+        return WorkerKind(argv, tuple(sorted(variables.items())))
 
     def compiler(self, target: ImageTarget) -> dict[str, str]:
         """Versions of everything that compiles for a target, by distribution or program name."""
@@ -179,6 +188,7 @@ class CompileEnvironment:
         return json_digest(["kernel", self.language.name, str(target), kernel, facts])
 
     def _programs(self, target: ImageTarget) -> dict[str, str]:
+        # nvcc starts the C++ compiler as well, so an object depends on its version.
         host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
         return {**self.compiler(target), **host}
 
@@ -190,6 +200,7 @@ class CompileEnvironment:
 
     def description_key(self, sources: SourceSnapshot) -> str:
         """Return the cache key of the description of the sources."""
+        # The first path too: it says which of the same sources has the functions.
         return json_digest([sources.digests, sources.texts[0][0], self._versions({})])
 
 
@@ -204,8 +215,9 @@ def compile_environment(
     reason = language.unsupported_reason(kernel.toolchain)
     if reason:
         raise ToolchainError(f"kernel.{kernel.name}.toolchain {reason}")
-    pins = language.environment(kernel.toolchain, kernel.flavour)
+    flavour, host = split_flavour(kernel.flavour)
+    pins = language.environment(kernel.toolchain, flavour)
     entry = environments.provide(language.name, pins)
-    names = dict.fromkeys(language.programs(pins, kernel.flavour).values())
-    assemblers = {name: environments.assembler(entry, name) for name in names}
-    return CompileEnvironment(language, pins, kernel.flavour, entry.root, assemblers)
+    names = dict.fromkeys(language.programs(pins, flavour).values())
+    assemblers = {name: environments.assembler(entry, name, host) for name in names}
+    return CompileEnvironment(language, pins, flavour, host, entry.root, assemblers)

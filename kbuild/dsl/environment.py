@@ -90,12 +90,13 @@ class DslEnvironments:
             wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in versions)
         return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
 
-    def assembler(self, environment: StoreEntry, name: str) -> tuple[Path, str]:
+    def assembler(self, environment: StoreEntry, name: str, host: str = "") -> tuple[Path, str]:
         """Return path and version of the assembler or compiler of that name.
 
         `ptxas` and `ptxas-blackwell` are those of the environment's wheels; `nvcc` is the ptxas of
         the pinned CUDA; `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` is
-        the host's compiler; `hip` is the clang of an installed ROCm.
+        the host's compiler; `hip` is the clang of an installed ROCm. With `host`, the system of
+        another processor, `c++` and `cuda-13.0` compile host code for it.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.
@@ -103,9 +104,12 @@ class DslEnvironments:
         if name == NVCC:
             return self._cuda_program("ptxas", _NVCC_RELEASE)
         if name == CXX:
-            return self._with_version(find_cxx())
+            return self._with_version(find_cxx(host or None))
         if name == HIP:
             return self._hip()
+        if name.startswith(TOOLKIT) and host:
+            entry = self.installer.cross_cuda(name.removeprefix(TOOLKIT), host)
+            return entry.root / "bin" / "nvcc", entry.version
         if name.startswith(TOOLKIT):
             return self._cuda_program("nvcc", name.removeprefix(TOOLKIT))
         known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
@@ -148,6 +152,7 @@ class DslEnvironments:
         nvcc = find_device_compiler("cuda", FactCache(self.installer.store.root.parent), runner)
         if nvcc is None or not nvcc.fits(release):
             return None
+        # The toolkit's own folder first: `PATH` may have another release.
         places = os.pathsep.join((str(nvcc.root / "bin"), os.environ.get("PATH", "")))
         path = shutil.which(program, path=places)
         version = path and _VERSION.search(runner.run((path, "--version")).output)
@@ -201,6 +206,7 @@ class _StoredWheel:
         if not digest:
             raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
         wheel = LockedWheel(link.filename, digest, 0)
+        # The interpreter, because the entry holds its bytecode.
         inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
         recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
         stored = installer.store.find(recipe)
@@ -320,9 +326,11 @@ def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
             recipe["kind"] == f"{_WHEEL}{canonicalize_name(project)}"
             and Version(recipe["version"]) == Version(version)
             and (inputs["layout"], inputs["python"]) == (_LAYOUT, _interpreter())
+            # A file of this machine may have changed since, see `_StoredWheel.of`.
             and source["how"] != "local"
         ):
             entries.append(entry)
+    # Two indexes may have given different files for one version.
     return entries[0] if len(entries) == 1 else None
 
 

@@ -221,6 +221,7 @@ class SharedKernels:
         with self._lock:
             is_ours = key not in self._known
             future = self._known.setdefault(key, Future())
+        # Outside of the lock: only the thread that has claimed the key reads the file.
         result = self._cache.find(key) if is_ours else None
         if result is not None:
             future.set_result(result)

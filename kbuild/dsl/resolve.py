@@ -78,6 +78,7 @@ def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, A
     kind = any(source.kind == "descriptor" for _, source in launch.bound.arguments)
     for candidate in launch.launch.candidates:
         at = find_candidate(launch.function.candidates, candidate.constants, candidate.options)
+        # The worker runs each hook twice: for tensors, and for descriptors.
         yield candidate, _hook_text(launch)["configs"][at][kind] if at is not None else None
 
 
@@ -227,6 +228,7 @@ def resolve_kernel(
         spec = apply_hooks(keyed, launches, place)
         notes += own_notes
         ops.append(ResolvedOp(spec, tuple(replace(launch, op=spec) for launch in launches)))
+    # `issues` has those of other kernels, too.
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
     return ResolvedKernel(kernel, tuple(ops), messages)

@@ -100,6 +100,7 @@ _DEFAULT_WORKER_MIB = 600
 """MiB to reserve for a worker before one was measured; the largest measured peak replaces it."""
 _OUTPUT_TAIL_LINES = 12
 """Lines of a dead worker's output that are shown."""
+# Triton's answer has it, but launchers pass no such memory: an image that needs it is rejected.
 _UNUSED_PARAMETERS = ("profile_scratch",)
 
 
@@ -208,6 +209,7 @@ class WorkerClient:
     def _room(self, worker: WorkerProcess) -> MemoryReservations:
         """Wait until there is memory for the worker and all other compilers of the run."""
         budget, folder = self._run.budget, str(self._run.folder / "ledger")
+        # Without a job server nobody limits the number of compilers.
         jobs = budget.jobs if self._run.server else 0
         ledger = MemoryReservations(folder, budget.memory, jobs, worker.pid)
         ledger.take(self._heaviest, lambda: self._run.is_ending or self._pool.is_closed)
@@ -254,7 +256,7 @@ class KernelDescriptions:
         targets: Sequence[ImageTarget] = (),
     ) -> Mapping[str, KernelFunction]:
         """See `AotCompiler.describe`."""
-        devices = {arch_of_target(t): device_facts(t, kernel.flavour) for t in targets}
+        devices = {arch_of_target(t): device_facts(t, place.flavour) for t in targets}
         answers = {
             arch: self._answer(kernel, place, sources, device)
             for arch, device in (devices or {"": {}}).items()

@@ -60,6 +60,7 @@ class WorkerProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stream,
+                    # `select` sees the pipe alone, and not what a buffer has read already.
                     bufsize=0,
                     pass_fds=(ours,),
                     # A process group of its own, so that `stop` also ends what the worker started.
@@ -69,6 +70,8 @@ class WorkerProcess:
             os.close(self._life)
             raise WorkerDiedError(f"`{argv[0]}` cannot be started: {error.strerror}", "") from None
         finally:
+            # This process keeps the other end alone: when it is gone, the worker reads the end of
+            # file.
             os.close(ours)
         self._asked = 0
 
@@ -117,6 +120,7 @@ class WorkerProcess:
                 seconds, after which it is killed.
         """
         self._asked += 1
+        # What earlier requests printed is not the reason if this one fails.
         stderr_size = self._stderr.stat().st_size
         line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
         try:
@@ -142,6 +146,8 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         with self._stopping:
+            # Once, although several threads may stop it: a descriptor that is closed twice may
+            # belong to another file by then.
             pipe, self._life = self._life, -1
         if pipe >= 0:
             os.close(pipe)
@@ -157,6 +163,7 @@ class WorkerProcess:
         stdin = self._process.stdin
         try:
             while line and stdin is not None:
+                # Without a buffer, `write` may take only a part.
                 line = line[stdin.write(line) or 0 :]
         except OSError:
             raise _NoAnswerError from None

@@ -80,12 +80,6 @@ def _names(folder: str) -> list[str]:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let no other process build or import what `path` belongs to; the lock ends with this one."""
-    if sys.platform == "win32":
-        from filelock import FileLock
-
-        with FileLock(path):
-            yield
-        return
     import fcntl
 
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -336,6 +336,7 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
         )
     if type_.name == "str":
         return AtenValue("str", text=str(value), optional=optional)
+    # Before integers: `bool` is derived from `int`.
     if isinstance(value, bool):
         number = ArgumentSource("bool", expression=parse(str(value)))
     elif isinstance(value, int):

@@ -103,6 +103,7 @@ def _filled(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCall
     empty, at, formatted = FILLED[schema.name]
     others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
     number = values[at].number
+    # Torch takes the dtype of `full` from its number, which `empty` does not get.
     if schema.name == "full" and others[1].kind == "none" and number is not None:
         dtype = {"int": "int64", "bool": "bool"}.get(number.kind, "float32")
         others[1] = AtenValue("dtype", text=dtype, optional=True)
@@ -139,6 +140,7 @@ def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCal
 def boxed(call: DispatcherCall) -> DispatcherCall:
     """Return the call, with values boxed where the schema of its operator has `?`."""
     text = operators().get(call.operator)
+    # `add` and `sub` are functions of the stable ABI, and have no schema in the table.
     if text is None:
         return call
     pairs = zip(parse_schema(text).arguments, call.values, strict=True)

@@ -165,6 +165,7 @@ def _in_sizes(op: OpSpec, expression: Expression) -> Expression:
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource | None:
     """Source of a parameter by its name; None if the name has no meaning or several."""
     tensors = op.tensors
+    # A tensor's own name wins over the form in which an item of a list is written.
     called = {_called(name): name for name in tensors} | {name: name for name in tensors}
     for name in (parameter, parameter.removesuffix(POINTER_SUFFIX)):
         if name in called:

@@ -154,6 +154,7 @@ class _ConstantReader:
             cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
             return self._coded(str(text), cases, kind, none=none)
         is_whole = all(isinstance(item, int) for item in choices)
+        # By type too: True equals 1, but is compiled differently.
         if not is_whole or len({(type(item), item) for item in choices}) < len(choices):
             self.place.error("is neither an expression with choices nor a string", _HINT)
             return None
@@ -186,6 +187,7 @@ class _ConstantReader:
             if not cases:
                 self.place.at("choices").error("lists no values", _HINT)
             return None
+        # A position that no case has: a call with another value finds no image.
         root: Node = Number(-1)
         # Built from the last case on, so that the first case is tested first.
         for at, test in reversed([*enumerate(tests)]):

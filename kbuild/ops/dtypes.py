@@ -236,6 +236,7 @@ def dtype_choices(tensor: str, dtypes: Sequence[DtypeRule]) -> tuple[str, ...]:
     """The dtypes that a tensor may have; empty if they are unknown after an error."""
     rules = {rule.tensor: rule for rule in dtypes}
     rule = rules.get(tensor)
+    # As often as there are rules at the most: a faulty table may lead in a circle.
     for _ in rules:
         if rule is not None and rule.like:
             rule = rules.get(rule.like)

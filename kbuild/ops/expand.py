@@ -88,6 +88,7 @@ def _calls(op: OpSpec) -> Iterator[_CallKind]:
     for dtypes, presence in itertools.product(op.dtype_sets(), presences):
         named = zip(op.may_be_none, presence, strict=True)
         absent = tuple(name for name, is_there in named if not is_there)
+        # A view of a tensor that is None is None.
         absent += tuple(view.name for view in op.views if op.viewed(view.of) in absent)
         there = tuple(pair for pair in dtypes.items() if pair[0] not in absent)
         if there not in seen:
@@ -177,6 +178,7 @@ def _capabilities(target: ImageTarget) -> Iterable[int]:
     if arch is None:
         return (0,)
     first = 10 * arch.major + arch.minor
+    # Machine code for 8.0 runs on 8.6 and 8.9 too; with `a` it runs on one capability alone.
     return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
 
 
@@ -272,6 +274,7 @@ class ConstantCombinations:
         """The conditions, with known values inserted."""
         booleans = {name for name, kind in _scalars(op) if kind == "bool"}
         facts = [_fact(condition.root, booleans) for condition in self.conditions]
+        # Without its own fact, which would make each condition true.
         self._other_facts = [_merged(facts[:at] + facts[at + 1 :]) for at in range(len(facts))]
         """Facts that follow from the other conditions, for each condition."""
         self._own = {
@@ -284,6 +287,7 @@ class ConstantCombinations:
                 self._bound(Expression("", node), known).root: value for node, value in settled
             }
             for name, constant in self._constants.items()
+            # `known` is empty unless the choices are cases of a table.
             for choice, settled in zip(constant.choices, constant.known, strict=False)
         }
 
@@ -295,6 +299,7 @@ class ConstantCombinations:
     def _completed(
         self, left: Sequence[Constant], values: Mapping[str, Scalar]
     ) -> Iterator[Mapping[str, Scalar]]:
+        # Early: each further constant multiplies the combinations by its choices.
         if not self._agrees(values):
             return
         if not left:

@@ -109,6 +109,7 @@ def projection_fake_source(
 
 
 def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
+    # In this order: an item needs the length of its list, and a size the rank of its tensor.
     yield from lengths_source(op, spelling)
     yield from _ranks(op, spelling)
     yield from sizes_source(op, spelling)
@@ -227,6 +228,7 @@ def needed_by_shapes(op: OpSpec, temporaries: Collection[str] | None = None) -> 
         dims += [*(view.strides or ()), *view.shape, view.offset]
     needed = {name for dim in dims for name in dim.names()}
     needed |= {name for _, condition in op.returned for name in condition.names()}
+    # In reverse, since an expression uses names before it.
     for name, expression in reversed(op.let):
         needed |= expression.names() if name in needed else set()
     return needed
@@ -364,4 +366,5 @@ def _python(op: OpSpec, expression: Expression, spelling: ArrayApi = TORCH_API) 
             query = spelling.queries[leaf.function]
             names[leaf.key] = query.format(tensor=leaf.tensor, axis=leaf.axis)
     text = expression.to_python(names)
+    # Python's own `min` and `max` suffice where sizes are no symbols.
     return text if spelling is TORCH_API else text.replace("torch.sym_", "")

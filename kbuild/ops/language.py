@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
@@ -130,13 +129,13 @@ class Language(Dialect):
     """The licences whose names `licences` returns."""
     exporter_class: ClassVar[str] = ""
     """`module:class` of the exporter, imported on demand; empty if there is none."""
-    materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    """Distribution -> `licence` and `enters`, as in `kbuild/pipeline/provenance/licences.toml`."""
     launch_runtime: ClassVar[Path | None] = None
     """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
     launches kernels. None if launches cannot be captured."""
     has_host_code: ClassVar[bool] = False
-    """True if images have code for the processor, which is compiled for this machine's alone."""
+    """True if images have code for the processor."""
+    compiles_for_other_hosts: ClassVar[bool] = False
+    """True if that code can be compiled for another processor than this machine's."""
     captured_as: ClassVar[str] = ""
     """Language of kernels that captured functions launch; empty if `kbuild capture` runs no
     functions of this language."""
@@ -265,6 +264,15 @@ def flavour_of(backend: str, toolkit: str | None) -> Flavour:
         return "cpu" if backend == "cpu" else "rocm"
     newest = toolkit is None or Version.parse(toolkit).major >= _CUDA13_MAJOR
     return "cuda13" if newest else "cuda12"
+
+
+def split_flavour(flavour: str) -> tuple[str, str]:
+    """Split `cuda13-aarch64-linux` into the kind of machine code and the system of host code.
+
+    The system is empty for this machine's, and where images have no host code.
+    """
+    kind, _, system = flavour.partition("-")
+    return kind, system
 
 
 LANGUAGES = cast("Registry[Language]", DIALECTS)

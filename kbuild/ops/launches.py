@@ -104,6 +104,7 @@ def read_number(  # noqa: PLR0911
     errors = place.errors
     if isinstance(value, str) and (formula := scope.floating(value, place)) is not None:
         return ArgumentSource("float", formula=formula)
+    # After an error as a float, reading it as an integer would report a second one.
     expression = scope.expression(value, place) if place.errors == errors else None
     if expression is None:
         return None

@@ -187,6 +187,7 @@ def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
     for op in section.ops:
         modules = {file: _module(file, tree) for file in op.sources}
         parsed = {file: module for file, module in modules.items() if module is not None}
+        # A file that cannot be read may have the kernel.
         if len(parsed) == len(modules):
             missing = (_missing_kernel(op, launch, dialect, parsed) for launch in op.launches)
             yield from filter(None, missing)
@@ -227,6 +228,7 @@ def _missing_kernel(
     bound = Counter(name for node in nodes for name in _bound_names(node))
     if not bound:  # the sources have not been written yet
         return None
+    # An import of `*`, or a dynamic definition, may bind the name.
     if not dialect.decorator or bound["*"] or any(_name(node) in _DYNAMIC for node in nodes):
         return None
     path = (*launch.path, "function")

@@ -79,6 +79,7 @@ def _read_op_spec(
     if section.fallback == "jit" and not owner.dialect.has_jit_fallback:
         message = f"kbuild cannot launch `{owner.dialect.name}` kernels with their DSL"
         place.at("fallback").error(message, "leave it out: a call without an image is an error")
+    # Required tensors first: optional ones are compared with them.
     names = sorted((argument.name for argument in inputs), key=lambda name: name in scope.optional)
     dtypes = read_dtypes(section.dtypes, schema, names, allocated, place.at("dtypes"))
     contiguous = _contiguous(section.contiguous, names, place.at("contiguous"))

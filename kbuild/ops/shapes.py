@@ -56,6 +56,7 @@ class ShapeTableReader:
                 if name is None or name in dimensions or name in self._scope.kinds:
                     continue
                 behind = ELLIPSIS in dims[:position]
+                # Behind `...`, dimensions are counted from the last one.
                 axis = position - len(dims) if behind else position
                 dimensions[name] = Dimension(name, tensor, axis)
         for name in dimensions:
@@ -198,6 +199,7 @@ def read_views(
             scope.add(name, "view", where)
         if place.errors == errors and view is not None:
             views[name] = view
+            # The tensor that owns the memory, also for a view of a view.
             scope.views[name] = scope.views.get(view.of, view.of)
             scope.shapes[name] = ShapeRule(name, dims=view.shape)
     _validate_results(views, scope, place)
@@ -274,6 +276,7 @@ def validate_sharing(
     for call in calls:
         shared = {root for name in call.aliases for root in roots_of(name)}
         for name in call.produced:
+            # Several calls with conditions may produce one tensor.
             roots[name] = roots.get(name, set()) | (shared or {name})
     by_root: dict[str, str] = {}
     for result in (name for name in results if name in roots or name in scope.views):

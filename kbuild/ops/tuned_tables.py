@@ -323,6 +323,7 @@ def _lines(text: str) -> Iterator[int]:
     at = start.end() if start else len(text)
     decoder, line, counted = json.JSONDecoder(), 1, 0
     while (gap := _GAP.match(text, at)) and text[gap.end() : gap.end() + 1] not in {"]", ""}:
+        # Each stretch is counted once: `counted` is passed before `:=` moves it.
         line += text.count("\n", counted, counted := gap.end())
         yield line
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,14 +31,12 @@ from kbuild.plan.project import Project
 from kbuild.plan.selection import project_variants, reason_lines
 from kbuild.plan.variant import Planner
 from kbuild.project.config.display import display_path
-from kbuild.project.matrix import arch_order
 from kbuild.system.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.store import open_store
 from kbuild.system.temporary import remove_abandoned_folders
 from kbuild.system.workspace import Workspace
-from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
@@ -99,11 +96,7 @@ def filler_for(
     if not options.executor:
         yield None
         return
-    local: dict[str, object] = {
-        "--torch-wheel": options.torch_wheels,
-        "--with-source": options.sources,
-    }
-    local |= {"--python": options.python}
+    local = {"--with-source": options.sources, "--python": options.python}
     reasons = [f"{name} names files of this machine" for name, value in local.items() if value]
     reasons += ["KBUILD_CACHE=off keeps no objects"] * (not run.keeps)
     reasons += [f"`{run.tool}` keeps the objects"] * bool(run.tool)
@@ -125,8 +118,7 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
 
     Raises:
         ConfigError: a file is too large to be shipped.
-        ToolchainError: no selected variant can be built here, or a wheel cannot be used.
-        UsageError: a wheel fits no selected variant.
+        ToolchainError: no selected variant can be built here.
     """
     with open_store(services.cache).in_use():
         return _build(project, options, services)
@@ -134,13 +126,11 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
 
 def _build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     remove_abandoned_folders()
-    wheels = open_torch_wheels(options.torch_wheels, services.cache, services.runner)
-    tools = find_toolchains(options, services, wheels)
+    tools = find_toolchains(options, services)
     context = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
     planner = planner_for(project, tree, options, services.runner)
     plans = planner.select(options.selection)
-    validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
     refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
     buildable = [plan for plan in plans if refusals[plan.variant] is None]
@@ -222,7 +212,7 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
         filler_for(context, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as aot_compiler,
     ):
-        expected = expected_units(context.project.root, plans, _headers_of(run))
+        expected = expected_units(context.project.root, plans)
         with services.ui.progress(title, sum(map(len, expected.values()))) as progress:
             together = CombinedProgress(progress, expected)
 
@@ -246,39 +236,18 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
         context.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
-        return _write_report(context, plans, results, run)
+        return _finish(context, results, run)
 
 
-def _headers_of(run: Run) -> AbstractSet[tuple[str, ...]]:
-    """The lists of headers that units of the run may find compiled."""
-    from kbuild.build.unit.header_lists import compiled_lists
-
-    return compiled_lists(str(run.cache)) if run.headers and run.keeps and not run.tool else set()
-
-
-def expected_units(
-    root: Path, plans: Sequence[VariantPlan], headers: AbstractSet[tuple[str, ...]] = frozenset()
-) -> dict[str, dict[str, float]]:
-    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources.
-
-    `headers` are the lists of headers that are compiled: units that start with them take less.
-    """
-    from kbuild.build.unit.cache import PRECOMPILED_SHARE
-    from kbuild.build.unit.header_lists import starts_compiled
+def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[str, float]]:
+    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources."""
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
+    from kbuild.system.executor import IMAGES
 
     log = Workspace.report_of(root) / UNIT_LOG_FILE
     units = read_log(log).units if log.is_file() else ()
-    sources = {source for plan in plans for part in plan.components for source in part.compiled}
-    shares = {
-        source.path: PRECOMPILED_SHARE
-        for source in sources
-        if source.language == "CXX" and starts_compiled(str(root / source.path), headers)
-    }
     seconds = {
-        unit.unit: (unit.end - unit.start)
-        * shares.get(unit.unit, 1.0)
-        / (PRECOMPILED_SHARE if unit.precompiled else 1.0)
+        unit.unit: unit.end - unit.start
         for unit in units
         if unit.cache == "miss" and not unit.image
     }
@@ -287,10 +256,10 @@ def expected_units(
         own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": 1.0})
         for source in (source for part in plan.components for source in part.compiled):
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
-            size = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
-            own[source.path] = size * shares.get(source.path, 1.0)
+            own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
         for kernel in plan.aot:
-            own |= {f"{kernel.name} for {target}": _HEADERS_SIZE for target in kernel.targets}
+            names = (f"{IMAGES}{kernel.name} for {target}" for target in kernel.targets)
+            own |= dict.fromkeys(names, _HEADERS_SIZE)
     known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}
     rate = sum(seconds[path] for path in known) / sum(known.values()) if known else 1.0
     return {
@@ -318,25 +287,12 @@ def _not_started(plan: VariantPlan) -> BuildResult:
     return BuildResult(plan.variant, "incomplete", error.message, error=error)
 
 
-def _write_report(
-    context: BuildContext, plans: Sequence[VariantPlan], results: Sequence[BuildResult], run: Run
-) -> list[BuildResult]:
-    """Print the launchers' warnings, write the report, and sweep the cache."""
-    from kbuild.build.report import VariantOutcome, finish_run
+def _finish(context: BuildContext, results: Sequence[BuildResult], run: Run) -> list[BuildResult]:
+    """Print the launchers' warnings, keep the log of units, and sweep the cache."""
+    from kbuild.build.unit_log import finish_run
 
-    outcomes = [
-        VariantOutcome(
-            plan.variant,
-            result.status,
-            result.seconds,
-            tuple(sorted(plan.archs, key=arch_order)),
-            result.path,
-            result.images,
-        )
-        for plan, result in zip(plans, results, strict=True)
-    ]
-    folder = Workspace.report_of(context.project.root)
-    counts = finish_run(context.project.name, folder, outcomes, run, context.services.ui)
+    log = finish_run(Workspace.report_of(context.project.root), run, context.services.ui)
+    counts = {result.variant: log.counts(result.variant) for result in results}
     return [
         replace(result, objects=objects, from_cache=hits)
         for result, (objects, hits) in ((result, counts[result.variant]) for result in results)

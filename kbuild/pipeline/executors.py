@@ -7,7 +7,7 @@ where several executors are installed. Each command uses the machines behind it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,6 @@ from kbuild.system.plugins import plugin_points
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.checks.base import Check, Output
-    from kbuild.checks.probe_cache import ProbeCache
     from kbuild.dsl.tune.workers import ProbeSource
     from kbuild.pipeline.testing import ProjectTests, TestReport
     from kbuild.system.budget import Run
@@ -51,24 +49,14 @@ class RemoteExecutor(Protocol):
     """Runs units on the machines behind an address.
 
     Every method raises a `KbuildError` for an address or credentials that cannot be used. Where no
-    machine answers, `fill_cache` and `load_outputs` print a warning, and this machine does the
-    work; `run_tests` and `probe_devices` raise a `KbuildError`.
+    machine answers, `fill_cache` prints a warning, and this machine does the work; `run_tests` and
+    `probe_devices` raise a `KbuildError`.
     """
 
     def fill_cache(
         self, address: str, request: BuildRequest, run: Run, services: Services
     ) -> AbstractContextManager[UnitFiller | None]:
         """The filler for the build whose budget is `run`; None where no machine answers."""
-
-    def load_outputs(
-        self,
-        address: str,
-        outputs: Iterable[Output],
-        checks: Sequence[Check],
-        probe_cache: ProbeCache,
-        services: Services,
-    ) -> ProbeCache:
-        """Load built variants there; return a cache that also knows what these probes answered."""
 
     def run_tests(
         self,

@@ -2,24 +2,115 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from kbuild import manual_page
 from kbuild.pipeline.nix.build import NixBuildCommand
-from kbuild.pipeline.nix.flake import Derivation, Flake, FlakeEvaluationError, FlakeVariants
-from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
-from kbuild.pipeline.package import remove_leftovers
-from kbuild.pipeline.provenance.files import discard_outdated_attestation
+from kbuild.pipeline.nix.flake import (
+    FLAKE_FILE,
+    Derivation,
+    Flake,
+    FlakeVariants,
+    uses_kbuild,
+)
+from kbuild.pipeline.nix.program import find_nix, settings_in
+from kbuild.pipeline.package import (
+    install_variant,
+    normalize_modes,
+    remove_leftovers,
+    restore_old_variant,
+)
 from kbuild.pipeline.result import BuildResult, BuildStatus
-from kbuild.plan.metadata import metadata_in
+from kbuild.plan.metadata import METADATA_FILE, metadata_in
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, VariantChoice, select_variants
 from kbuild.project.variant import System, host_system
-from kbuild.system.errors import KbuildError, ToolchainError
+from kbuild.system.cache import NIX_COPY, Cache
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.system.file_state import identify
+from kbuild.system.record import Record, read_record, texts
 from kbuild.system.services import Services
+from kbuild.system.untrusted import read_json
 from kbuild.system.workspace import Workspace
+
+
+def record_copy(space: Workspace, output: str, target: Path, sandbox: str) -> None:
+    """Note that `target` was just made a copy of the store path `output`."""
+    files = {path: identify(target / path) for path in _files(target)}
+    answer = {"output": output, "target": str(target), "sandbox": sandbox}
+    Record(answer, files, package_digest()).write(Cache(space.root, NIX_COPY))
+
+
+def _read(space: Workspace) -> Record | None:
+    return read_record(Cache(space.root, NIX_COPY), parse=texts("output", "target", "sandbox"))
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+_SANDBOX_STATES = ("", "unsure", "relaxed", "off")
+"""States of the sandbox in metadata, from the best to the worst."""
+
+
+def is_current_copy(space: Workspace, output: str, target: Path) -> bool:
+    """True when `target` is the copy of the store path `output`, untouched since."""
+    record = _read(space)
+    return (
+        record is not None
+        and (record.answer["output"], record.answer["target"]) == (output, str(target))
+        and record.holds(target, None)
+        and set(_files(target)) == set(record.observed)
+    )
+
+
+def copy_variant(space: Workspace, output: str, target: Path, sandbox: str) -> None:
+    """Make `target` a copy of the store path `output`.
+
+    Args:
+        space: the variant's workspace.
+        output: the path in the store.
+        target: the variant directory.
+        sandbox: what is wrong with the sandbox, for `metadata.json`; empty when nothing is.
+
+    Raises:
+        FileConflictError: `target` exists and is not a variant directory.
+    """
+    with space.locked():
+        record = _read(space)
+        if record is not None and record.answer["output"] == output:  # it was made then
+            sandbox = max(sandbox, record.answer["sandbox"], key=_SANDBOX_STATES.index)
+        restore_old_variant(target)
+        install_variant(Path(output), target, partial(_make_writable, sandbox=sandbox))
+        record_copy(space, output, target, sandbox)
+
+
+def _make_writable(folder: Path, sandbox: str) -> None:
+    """Make the copied files writable and new: the store's are read-only and from 1970."""
+    normalize_modes(folder)
+    for path in folder.rglob("*"):
+        os.utime(path)
+    if sandbox:
+        metadata = folder / METADATA_FILE
+        document = read_json(metadata, "metadata of a variant")
+        provenance = document.get("provenance")
+        builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
+        if isinstance(builder, dict):
+            builder["sandbox"] = sandbox
+            metadata.write_text(
+                json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 class NoDerivationError(ToolchainError):
@@ -29,15 +120,25 @@ class NoDerivationError(ToolchainError):
         reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
         super().__init__(
             f"the flake of {project.name} offers none of these variants:{reasons}",
-            hint="`kbuild build --driver local` builds without Nix",
+            hint="`kbuild build` without `--driver nix` builds on this machine",
         )
 
 
-def can_fall_back_to_local(error: KbuildError) -> bool:
-    """True when nothing is wrong with the project, but Nix cannot build it here."""
-    if isinstance(error, FlakeEvaluationError):
-        return error.is_out_of_reach
-    return isinstance(error, NoDerivationError)
+def open_flake(root: Path, arguments: tuple[str, ...], services: Services) -> Flake:
+    """The flake of the project in `root`, and the Nix that reads it; `arguments` are for Nix.
+
+    Raises:
+        UsageError: the project has no flake that uses kbuild.
+        ToolchainError: Nix is not there, or cannot be used.
+    """
+    if not uses_kbuild(root):
+        raise UsageError(
+            f"`{root}` has no {FLAKE_FILE} that uses kbuild, so Nix has nothing to build",
+            hint=f"`kbuild init` writes one; see {manual_page('how-to/build-with-nix.md')}",
+        )
+    nix = find_nix(services.cache, services.runner, settings_in(arguments))
+    services.ui.say(f"driver: nix {nix.version}, sandbox {nix.sandbox.state}")
+    return Flake(root, nix, services.runner, arguments)
 
 
 @dataclass(frozen=True)
@@ -58,7 +159,6 @@ class NixBuild:
             ToolchainError: the flake offers nothing of it.
             ConfigError: the project's flake is wrong.
             BuildError: Nix fails for a reason that is not a variant's.
-            CheckError: a second build gave something else (`--rebuild`).
         """
         began = time.monotonic()
         choices = select_variants(self.project, self.selection)
@@ -111,8 +211,7 @@ class NixBuild:
         waiting = {
             name: derivation
             for name, derivation in offer.variants.items()
-            if self.flake.options.rebuild
-            or not is_current_copy(self._space(name), derivation.output, self._target(name))
+            if not is_current_copy(self._space(name), derivation.output, self._target(name))
         }
         looked = time.monotonic() - began
         for name in offer.variants:
@@ -123,12 +222,12 @@ class NixBuild:
 
     def _realise(self, waiting: Mapping[str, Derivation]) -> Iterable[BuildResult]:
         flake, services = self.flake, self.services
-        run = NixBuildCommand(flake.nix, flake.options, waiting, services.runner, services.ui)
+        run = NixBuildCommand(flake.nix, flake.arguments, waiting, services.runner, services.ui)
         result = run.perform(self.project.root)
         for name, derivation in waiting.items():
             error = result.failed.get(name)
             if error is None:
-                if name not in result.seconds and not flake.options.rebuild:
+                if name not in result.seconds:
                     services.ui.say(f"{name}: it was in the store already, or in a binary cache")
                 yield replace(self._copied(name, derivation), seconds=result.seconds.get(name, 0.0))
             else:
@@ -139,15 +238,8 @@ class NixBuild:
         from kbuild.checks.probe_cache import record_built
 
         target, state = self._target(name), self.flake.nix.sandbox.state
-        # With `--rebuild`, a variant is built although its copy is current.
-        if is_current_copy(self._space(name), derivation.output, target):
-            return self._placed(name, "up-to-date")
         copy_variant(self._space(name), derivation.output, target, "" if state == "on" else state)
         record_built(self.services.cache, target)
-        removed = discard_outdated_attestation(target)
-        if removed:
-            names = ", ".join(path.name for path in removed)
-            self.services.ui.say(f"{name}: removed {names} of an older build")
         return self._placed(name, "built")
 
     def _placed(self, name: str, status: BuildStatus) -> BuildResult:

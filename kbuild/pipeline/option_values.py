@@ -13,7 +13,6 @@ from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.nix.program import NixOptions
     from kbuild.plan.project import Project
     from kbuild.plan.selection import Selection
     from kbuild.project.identity import Identity
@@ -198,46 +197,6 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
     )
 
 
-def nix_options_of(args: Namespace) -> NixOptions:
-    """The options for Nix, including `KBUILD_NIX_ARGS`.
-
-    Raises:
-        UsageError: `--max-jobs` or `--cores` is not a number, or the variable holds an argument
-            that is not an option about Nix's settings.
-    """
-    from kbuild.pipeline.nix.program import NixOptions, with_environment
-
-    # Commands that do not build have only `FLAKE_FLAGS`.
-    max_jobs, cores = getattr(args, "max_jobs", None), getattr(args, "cores", None)
-    if max_jobs is not None and max_jobs != "auto" and not max_jobs.isdecimal():
-        raise UsageError(f"--max-jobs takes a number or `auto`, not `{max_jobs}`")
-    if cores is not None and cores < 0:
-        raise UsageError("--cores takes a number of processors, or 0 for all")
-    options = NixOptions(
-        max_jobs=max_jobs or "",
-        cores=cores,
-        builders=getattr(args, "builders", None) or "",
-        overrides=tuple((name, other) for name, other in args.override_input),
-        settings=tuple((name, other) for name, other in args.option),
-        print_logs=getattr(args, "print_build_logs", False),
-        rebuild=getattr(args, "rebuild", False),
-    )
-    return with_environment(options, os.environ)
-
-
-def validated_driver(name: str) -> str:
-    """The name, if there is such a driver.
-
-    Raises:
-        UsageError: there is none.
-    """
-    from kbuild.pipeline.driver import DRIVER_NAMES
-
-    if name not in DRIVER_NAMES:
-        raise UsageError(f"there is no driver `{name}`", hint="there are auto, local or nix")
-    return name
-
-
 def validated_count(flag: str, count: int) -> int:
     """The count, if it is 1 or more.
 
@@ -247,16 +206,3 @@ def validated_count(flag: str, count: int) -> int:
     if count < 1:
         raise UsageError(f"{flag} takes a number, 1 or more")
     return count
-
-
-def validated_provenance(wanted: bool) -> bool:
-    """True if provenance is wanted.
-
-    Raises:
-        UsageError: `SOURCE_DATE_EPOCH`, which provenance needs after the build, is not valid.
-    """
-    if wanted:
-        from kbuild.pipeline.provenance.attestation import source_date_epoch
-
-        source_date_epoch(os.environ)
-    return wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,19 +13,14 @@ from kbuild.pipeline.option_values import (
     archs_of,
     identity_of,
     is_development,
-    nix_options_of,
     selection_of,
     sources_of,
     validated_count,
-    validated_driver,
-    validated_provenance,
 )
-from kbuild.plan.command_options import Flag, given_flags, option
+from kbuild.plan.command_options import Flag, option
 from kbuild.system.quantities import parse_duration, parse_memory, parse_size
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.driver import DriverRequest
-    from kbuild.pipeline.nix.program import NixOptions
     from kbuild.plan.selection import Selection
     from kbuild.project.identity import Identity
 
@@ -40,30 +34,11 @@ def _no_selection() -> Selection:
     return Selection()
 
 
-FLAKE_FLAGS = (
-    Flag(
-        "--override-input",
-        nargs=2,
-        action="append",
-        metavar=("INPUT", "FLAKE"),
-        help="override an input of the flake (repeatable)",
-    ),
-    Flag(
-        "--option",
-        nargs=2,
-        action="append",
-        metavar=("NAME", "VALUE"),
-        help="set an option of Nix (repeatable)",
-    ),
-)
-"""Options that every command hands on to Nix."""
-
-
 @dataclass(frozen=True)
 class BuildOptions:
     """The options of `kbuild build`; each field describes its command-line option.
 
-    `option` says what its keywords mean: `parse`, `read`, `driver`, `record`.
+    `option` says what its keywords mean: `parse`, `read`, `nix`.
     """
 
     selection: Selection = option(
@@ -82,7 +57,7 @@ class BuildOptions:
             help="select a system, e.g. aarch64-linux, or `host` (repeatable)",
         ),
         group="which variants",
-        driver="both",
+        nix=True,
         default=_no_selection,
         read=lambda args, _, project: selection_of(args, project.root if project else None),
     )
@@ -96,16 +71,14 @@ class BuildOptions:
         ),
         group="which source (default: asked of git, or its content)",
         read=lambda args, *_: identity_of(args),
-        record=("identity", lambda identity: identity is not None),
     )
-    """The state of the source, where the caller knows better than git. The provenance has it
-    elsewhere, and here only that it was given."""
+    """The state of the source, where the caller knows better than git."""
     output: Path | None = option(
         "--output",
         type=Path,
         metavar="DIR",
         help="folder to write the variants to",
-        driver="both",
+        nix=True,
         read=lambda args, ctx, _: ctx.path(args.output) if args.output else None,
     )
     toolchain: str = option(
@@ -116,7 +89,6 @@ class BuildOptions:
         help="source of compilers and Torch: auto, host, wheels, or a plug-in's such as "
         "debian-nvcc (default: KBUILD_TOOLCHAIN, else auto)",
         read=lambda args, *_: "host" if is_development(args) else args.toolchain,
-        record=("toolchain", str),
     )
     """Name of a `ToolchainSource`, see `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     python: Path | None = option(
@@ -124,21 +96,8 @@ class BuildOptions:
         type=Path,
         metavar="PROGRAM",
         help="build against this interpreter's Torch, with the host's compilers",
-        record=("python", lambda python: python is not None),
     )
-    """Interpreter whose Torch is built against; kbuild chooses one when None. Paths differ between
-    machines, so that the provenance has only that one was given."""
-    torch_wheels: tuple[Path, ...] = option(
-        "--torch-wheel",
-        default=(),
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help="build against the Torch of this wheel where its release and backend fit (repeatable)",
-        read=lambda args, ctx, _: tuple(map(ctx.path, args.torch_wheel)),
-        record=("torch-wheel", lambda wheels: [path.name for path in wheels]),
-    )
-    """Wheel files of Torch; the variants that one fits are built against it."""
+    """Interpreter whose Torch is built against; kbuild chooses one when None."""
     sources: Mapping[str, Path] = option(
         "--with-source",
         default=dict,
@@ -146,7 +105,6 @@ class BuildOptions:
         metavar="NAME=DIR",
         help="take headers of a dependency from a source tree, e.g. cutlass_4_0=DIR (repeatable)",
         read=sources_of,
-        record=("with-source", sorted),
     )
     archs: tuple[str, ...] = option(
         "--arch",
@@ -156,7 +114,6 @@ class BuildOptions:
         help="GPU architecture to compile for, e.g. 9.0 or gfx942; `native`: this "
         "machine's; `all`: the kernel's (default; repeatable)",
         read=archs_of,
-        record=("archs", list),
     )
     """Archs to compile for; when empty, all that each kernel lists."""
     dev: bool = option(
@@ -178,20 +135,15 @@ class BuildOptions:
         metavar="CHECK",
         help="treat this check's errors as warnings (repeatable)",
         read=lambda args, _, project: allow_of(args, project.root),
-        record=("allow", lambda allowed: dict(sorted(allowed.items()))),
     )
     """Checks that are overruled, with reasons; see `kbuild.checks.allow`."""
     driver: str = option(
         "--driver",
-        default="auto",
-        variable="KBUILD_DRIVER",
-        metavar="NAME",
-        help="who builds: local, nix, or auto: nix if the project was built with Nix "
-        "before (default: KBUILD_DRIVER, else auto)",
-        driver="both",
-        parse=validated_driver,
+        default="local",
+        choices=("local", "nix"),
+        help="who builds: this machine's tools, or Nix (default: local)",
+        nix=True,
     )
-    """A name of `kbuild.pipeline.driver.DRIVER_NAMES`."""
     executor: str = option(
         "--executor",
         default="",
@@ -201,23 +153,6 @@ class BuildOptions:
         "file (default: KBUILD_EXECUTOR)",
     )
     """Address of other machines, see `RemoteExecutor`; empty when this machine builds alone."""
-    nix: NixOptions | None = option(
-        Flag(
-            "--max-jobs",
-            metavar="N",
-            help="derivations to build at once, or `auto`; 0 builds only on remote machines",
-        ),
-        Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
-        Flag("--builders", metavar="MACHINES", help="remote builders, in the syntax of nix.conf"),
-        Flag("--rebuild", action="store_true", help="build again and compare the bytes"),
-        Flag(
-            "-L", "--print-build-logs", action="store_true", help="show the full output of builders"
-        ),
-        *FLAKE_FLAGS,
-        group="with Nix",
-        driver="nix",
-        read=lambda args, *_: nix_options_of(args),
-    )
     use_object_cache: bool = True
     """False to neither read nor fill the object cache."""
     fresh: bool = False
@@ -258,25 +193,5 @@ class BuildOptions:
         parse=parse_duration,
     )
     report: bool = option(
-        "--report", action="store_true", help="print the path of the report of times and memory"
+        "--report", action="store_true", help="print time and memory of each unit of the last build"
     )
-    provenance: bool = option(
-        "--provenance",
-        action="store_true",
-        help="write SLSA provenance and an SBOM beside each variant",
-        parse=validated_provenance,
-    )
-
-
-def driver_request_of(args: Namespace, nix: NixOptions) -> DriverRequest:
-    """The options that decide which driver builds.
-
-    Raises:
-        UsageError: there is no such driver.
-    """
-    from kbuild.pipeline.driver import DriverRequest
-
-    local_flags = given_flags(args, BuildOptions, "local")
-    nix_flags = given_flags(args, BuildOptions, "nix")
-    asked = validated_driver(args.driver)
-    return DriverRequest(asked, local_flags, nix_flags, nix.configuration)

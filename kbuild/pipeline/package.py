@@ -131,7 +131,7 @@ def restore_old_variant(target: Path) -> None:
         old.rename(target)
 
 
-def remove_leftovers(project: Path, output: Path, *, dry_run: bool = False) -> tuple[Path, ...]:
+def remove_leftovers(project: Path, output: Path) -> tuple[Path, ...]:
     """Remove what killed builds of this project left in `output`, beside its variants.
 
     What is not known to be kbuild's, or belongs to a build that still runs, stays.
@@ -142,8 +142,7 @@ def remove_leftovers(project: Path, output: Path, *, dry_run: bool = False) -> t
         if not space.root.is_dir():
             continue
         with suppress(IncompleteError, OSError), space.locked(lambda: True):
-            if not dry_run:
-                _clear(output / space.variant)
+            _clear(output / space.variant)
             removed.append(leftover)
     return tuple(removed)
 

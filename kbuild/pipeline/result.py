@@ -40,8 +40,6 @@ class BuildResult:
     findings: tuple[Finding, ...] = ()
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; none for a variant that was up to date."""
-    provenance: tuple[Path, ...] = ()
-    """The statement and the SBOM, where they were asked for."""
     not_run: tuple[str, ...] = ()
     """Checks that need a machine of the variant's processor, and had none."""
     overruled: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +61,5 @@ class BuildResult:
             "images": [asdict(row) for row in self.images],
             "overruled": dict(self.overruled),
             "not_run": list(self.not_run),
-            "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

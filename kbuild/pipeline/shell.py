@@ -47,14 +47,13 @@ class ShellEnvironment:
 
 
 def development_environment(
-    project: Project, variant: str | None, jobs: int | None, services: Services
+    project: Project, variant: str | None, services: Services
 ) -> ShellEnvironment:
     """Build a variant for development, and give its toolchain; a failing build is only reported.
 
     Args:
         project: whose kernel is developed.
         variant: its name; None for the one that fits this machine best.
-        jobs: compilers to run at once; None for one on each processor.
         services: how the world is reached.
 
     Raises:
@@ -62,7 +61,7 @@ def development_environment(
     """
     allowed = allowed_checks(SourceTree(project.root))
     chosen = Selection(globs=(variant,)) if variant else Selection()
-    options = BuildOptions(selection=chosen, dev=True, jobs=jobs, allowed=allowed)
+    options = BuildOptions(selection=chosen, dev=True, allowed=allowed)
     tools = find_toolchains(options, services)
     planner = planner_for(project, SourceTree(project.root), options, services.runner)
     plan = _preferred(planner.select(options.selection), tools, services)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -311,50 +310,3 @@ def parse_junit(data: bytes) -> ET.Element | None:
             return suite
     except (DamagedFileError, ET.ParseError):
         return None
-
-
-def join_junit(
-    reports: Sequence[TestReport], untested: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> bytes:
-    """One report with a suite for each variant, whose host is the worker.
-
-    Args:
-        reports: of variants that were tested.
-        untested: by variant, why each worker did not test it; these suites are skipped.
-    """
-    joined = ET.Element("testsuites", {"name": "kbuild test"})
-    for report in reports:
-        suite = report.suite
-        if suite is None or not (report.ok or report.counts["failed"]):
-            # The run came to no report.
-            suite = _suite_of_one(
-                report.variant, "error", report.failures[0], report.output, report.seconds
-            )
-        suite.set("name", report.variant)
-        if report.worker:
-            suite.set("hostname", report.worker)
-        elif report.torch:
-            suite.set("name", f"{report.variant} {report.place}")
-        joined.append(suite)
-    joined.extend(
-        _suite_of_one(name, "skipped", "no worker fits it", "\n".join(reasons))
-        for name, reasons in untested.items()
-    )
-    for name in _COUNTS:
-        joined.set(name, str(sum(int(suite.get(name, 0)) for suite in joined)))
-    joined.set("time", f"{sum(float(suite.get('time', 0)) for suite in joined):.3f}")
-    document: bytes = ET.tostring(joined, encoding="utf-8", xml_declaration=True)
-    return document
-
-
-def _suite_of_one(
-    variant: str, outcome: str, message: str, text: str, seconds: float = 0.0
-) -> ET.Element:
-    """A suite whose one case, `pytest`, is an `error` or `skipped`."""
-    total, time = {"tests": "1", "failures": "0"}, f"{seconds:.3f}"
-    ends = {"errors": str(int(outcome == "error")), "skipped": str(int(outcome == "skipped"))}
-    suite = ET.Element("testsuite", {"name": variant, **total, **ends, "time": time})
-    case = ET.SubElement(suite, "testcase", {"name": "pytest", "time": time})
-    detail = ET.SubElement(case, outcome, {"message": message})
-    detail.text = re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd]", "?", text[-10_000:])
-    return suite

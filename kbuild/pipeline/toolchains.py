@@ -18,16 +18,13 @@ from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_v
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.rocm import RocmToolchains
-from kbuild.toolchains.torch_wheel import TorchWheel
 
 TOOLCHAIN_NAMES = ("auto", "host", "wheels")
 Sources = Sequence[ToolchainSource]
 T = TypeVar("T")
 
 
-def find_toolchains(
-    options: BuildOptions, services: Services, torch_wheels: Sequence[TorchWheel] = ()
-) -> Toolchains:
+def find_toolchains(options: BuildOptions, services: Services) -> Toolchains:
     """The toolchains that the options name.
 
     Raises:
@@ -36,25 +33,21 @@ def find_toolchains(
     return Toolchains(
         _sources(options, services),
         HeaderResolver(options.sources, services.cache, services.runner),
-        [(wheel, _sources(options, services, wheel)) for wheel in torch_wheels],
     )
 
 
-def _sources(
-    options: BuildOptions, services: Services, torch_wheel: TorchWheel | None = None
-) -> Sources:
+def _sources(options: BuildOptions, services: Services) -> Sources:
     """The sources of compilers and frameworks, in order of preference.
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
     rest. It is `host` alone when an interpreter was asked for: its Torch is then what the user
-    wants to build against. With `torch_wheel`, each source builds against that Torch.
+    wants to build against.
     """
     host = HostToolchains(
         services.runner,
         FactCache(services.cache),
         options.python,
-        torch_wheel=torch_wheel,
         is_portable=not options.is_local_only,
         downloads=services.ui.downloads,
     )
@@ -66,7 +59,7 @@ def _sources(
     rocm = RocmToolchains(host, os.environ)
     if name == "host" or (name == "auto" and options.python is not None):
         return (host, rocm)
-    wheels = _wheel_sources(options, services, torch_wheel)
+    wheels = _wheel_sources(options, services)
     if name == "wheels":
         return wheels
     # The host comes twice: first for C++ alone, so that pinned wheels go before its device
@@ -74,9 +67,7 @@ def _sources(
     return (replace(host, finder=None), *wheels, host, rocm)
 
 
-def _wheel_sources(
-    options: BuildOptions, services: Services, torch_wheel: TorchWheel | None
-) -> Sources:
+def _wheel_sources(options: BuildOptions, services: Services) -> Sources:
     """The sources of wheels; CUDA 12 comes from an installed toolkit, else from a plug-in.
 
     The first is for this machine's system, the others for those that were asked for.
@@ -92,9 +83,7 @@ def _wheel_sources(
     installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
     local = LocalCudaToolkits(FactCache(cache), runner)
     others = (local, *plugin_cuda_toolkits(installer, cache))
-    native = WheelToolchains(
-        runner, cache, options.python, downloads, others=others, torch_wheel=torch_wheel
-    )
+    native = WheelToolchains(runner, cache, options.python, downloads, others=others)
     systems = sorted({str(system) for system in options.selection.cross} - {str(host_system())})
     toolkits = (replace(local, target=CROSS_TARGET),)
     return (native, *(replace(native, cross=system, others=toolkits) for system in systems))
@@ -111,10 +100,6 @@ class Toolchains:
     """Sources of compilers and frameworks."""
     headers: HeaderResolver
     """Finds the headers that kernels depend on; sources know nothing of them."""
-    of_wheels: Sequence[tuple[TorchWheel, Sources]] = ()
-    """The user's Torch wheels with the sources that build against them. The first wheel that fits
-    a variant decides: `sources` are not asked then, so that a wheel is never passed over silently.
-    """
     _answers: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def unsupported_reason(self, requires: Requirements) -> str | None:
@@ -146,9 +131,7 @@ class Toolchains:
 
     def _source(self, requires: Requirements) -> ToolchainSource | str:
         """The source that serves, or the reason why none does."""
-        fitting = (sources for wheel, sources in self.of_wheels if wheel.fits(requires))
-        chosen = next(fitting, self.sources)
-        sources = [source for source in chosen if source.cross in (None, requires.system)]
+        sources = [source for source in self.sources if source.cross in (None, requires.system)]
         reasons: dict[str, str] = {}
         for source in sources:
             reason = source.unsupported_reason(_without_headers(requires))
@@ -203,7 +186,8 @@ def unsupported_plan_reason(tools: Toolchains, plan: VariantPlan) -> str | None:
         from kbuild.ops.language import LANGUAGES
 
         for kernel in plan.aot:
-            if LANGUAGES.get(kernel.language).has_host_code:
+            language = LANGUAGES.get(kernel.language)
+            if language.has_host_code and not language.compiles_for_other_hosts:
                 what = f"needs {system}: images of kernel.{kernel.name} ({kernel.language})"
                 return f"{what} have host code, which is compiled for {host_system()} alone"
     return reason

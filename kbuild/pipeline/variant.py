@@ -10,15 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.state import is_up_to_date, read_state, record_build, recorded_inputs
+from kbuild.build.state import is_up_to_date, record_build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
-from kbuild.plan.command_options import recorded_options
 from kbuild.plan.metadata import Builder, metadata_in
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.project import BUILD_FILE, KBUILD_FILE, Project
+from kbuild.plan.project import BUILD_FILE, Project
 from kbuild.project.licences import metadata_entry
 from kbuild.project.variant import host_system
 from kbuild.system.code_digest import package_digest
@@ -33,7 +32,6 @@ from kbuild.system.errors import (
     ToolchainError,
     grouped,
 )
-from kbuild.system.file_state import IMPOSSIBLE_STATE, all_unchanged
 from kbuild.system.git import Repository
 from kbuild.system.os_errors import explain_os_error
 from kbuild.system.services import Services
@@ -75,48 +73,6 @@ def mark_dirty_if_uncommitted(
         f"{plan.variant}: made from {listed}, which is in no commit; its provenance is marked dirty"
     )
     return replace(plan, dirty=True)
-
-
-def write_evidence(
-    context: BuildContext, plan: VariantPlan, toolchain: Toolchain
-) -> tuple[Path, ...]:
-    """Write the provenance of the variant that is in place now, if the options ask for it.
-
-    Raises:
-        BuildError: a file that the variant was made from has changed since.
-    """
-    if not context.options.provenance:
-        return ()
-    from kbuild.pipeline.provenance.attestation import Attestation
-
-    root = context.project.root
-    state = read_state(Workspace(root, plan.variant).root)
-    read = recorded_inputs(state) if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
-    inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
-    attestation = Attestation(
-        plan, toolchain, context.target_of(plan), root, inputs, recorded_options(context.options)
-    )
-    written = attestation.write(context.services.cache, context.services.runner)
-    # The files are hashed for the provenance now, after the build: they must still be those it
-    # read.
-    if state is not None and not all_unchanged(root, read):
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise BuildError(
-            f"{plan.variant}: one of its sources has changed since, so its provenance is unknown",
-            hint="build again",
-        )
-    return written
-
-
-def remove_old_evidence(context: BuildContext, plan: VariantPlan) -> None:
-    """Remove the provenance of an older build, unless it describes these very files."""
-    from kbuild.pipeline.provenance.files import discard_outdated_attestation
-
-    removed = discard_outdated_attestation(context.target_of(plan))
-    if removed:
-        names = ", ".join(path.name for path in removed)
-        context.services.ui.say(f"{plan.variant}: removed {names} of an older build")
 
 
 def image_rows(images: Images) -> tuple[ImageRow, ...]:
@@ -235,7 +191,7 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.pipeline.provenance.attestation import running_builder
+        from kbuild.pipeline.running_builder import running_builder
 
         return running_builder(self.services.runner)
 
@@ -290,20 +246,17 @@ def up_to_date_result(context: BuildContext, plan: VariantPlan) -> BuildResult |
     plan = plan.with_toolchain(toolchain.summary)
     if not context.is_current(plan):
         return None
-    return replace(_unchanged_result(context, plan, toolchain), seconds=time.monotonic() - began)
+    return replace(_unchanged_result(context, plan), seconds=time.monotonic() - began)
 
 
-def _unchanged_result(
-    context: BuildContext, plan: VariantPlan, toolchain: Toolchain
-) -> BuildResult:
+def _unchanged_result(context: BuildContext, plan: VariantPlan) -> BuildResult:
     """The outcome for a variant that is current."""
     target = context.target_of(plan)
-    written, built = write_evidence(context, plan, toolchain), metadata_in(target)
+    built = metadata_in(target)
     return BuildResult(
         plan.variant,
         "up-to-date",
         path=target,
-        provenance=written,
         overruled=built.overruled if built else {},
         not_run=built.not_run if built else (),
     )
@@ -393,7 +346,7 @@ def build_variant(
         # First: after a crash between two renames, the good variant lies beside `target`.
         restore_old_variant(target)
         if context.is_current(plan):
-            return _unchanged_result(context, plan, toolchain)
+            return _unchanged_result(context, plan)
         on_sources = _check_sources(context, plan)
         for note in (*plan.notes, *toolchain.notes):
             context.note(plan.variant, note)
@@ -407,10 +360,9 @@ def build_variant(
         install_variant(staged.folder, target)
         if not context.options.is_local_only:
             record_built(context.services.cache, target, staged.folder)
-        remove_old_evidence(context, plan)
         # The record comes after the move: a build that is killed before it is simply repeated.
         record_build(space.root, plan, target, staged.inputs)
-        result = BuildResult(
+        return BuildResult(
             plan.variant,
             "built",
             "",
@@ -421,7 +373,6 @@ def build_variant(
             overruled=overruled_checks(findings),
             not_run=context.not_run(plan),
         )
-        return replace(result, provenance=write_evidence(context, plan, toolchain))
 
 
 def _finalize_checked(  # noqa: PLR0917

@@ -12,6 +12,7 @@ from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.issue import Issue
 from kbuild.project.config.load import config_error, locate_issues
+from kbuild.project.variant import host_system
 from kbuild.sources.includes import scan_file
 from kbuild.system.errors import ConfigError
 
@@ -56,7 +57,11 @@ def _kernels(
         ConfigError: what a plug-in read is no op.
     """
     names = tuple(map(str, targets))
-    flavour = flavour_of(context.backend.name, _toolkit(context))
+    flavour: str = flavour_of(context.backend.name, _toolkit(context))
+    system = context.choice.variant.system
+    language = LANGUAGES.get(context.project.dsl_kernels[name].language)
+    if language.compiles_for_other_hosts and system not in (None, host_system()):
+        flavour += f"-{system}"
     for section in context.project.dsl_sections[name]:
         if section.origin and section.errors:
             issue = section.errors[0]

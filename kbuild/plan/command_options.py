@@ -1,16 +1,15 @@
 """Options of commands: fields of a dataclass that declare their flags (`option`).
 
-The parser, the help, the validation, the choice of the driver and the options in the provenance
-follow from these fields.
+The parser, the help, the validation, and what builds by Nix refuse follow from these fields.
 """
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from kbuild.plan.project import Project
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _METADATA = "option"
-Driver = Literal["local", "nix", "both"]
-"""The driver that has an option. An option of one driver chooses it, and the other refuses it."""
 
 
 class Flag:
@@ -58,20 +55,18 @@ class CommandOption:
 
     flags: Sequence[Flag]
     group: str
-    driver: Driver
+    nix: bool
     parse: Callable[[Any], Any] | None
     read: Callable[[Namespace, Services, Any], Any] | None
-    record: tuple[str, Callable[[Any], Any]] | None
 
 
 def option(
     *flags: str | Flag,
     default: Any = None,
     group: str = "",
-    driver: Driver = "local",
+    nix: bool = False,
     parse: Callable[[Any], Any] | None = None,
     read: Callable[[Namespace, Services, Any], Any] | None = None,
-    record: tuple[str, Callable[[Any], Any]] | None = None,
     **settings: Any,
 ) -> Any:
     """Declare a field of a dataclass that flags of a command line set.
@@ -80,22 +75,18 @@ def option(
         flags: several `Flag`s, which need `read`; or the names of a single flag.
         default: the field's default, or a function (such as `dict`) that makes it.
         group: heading in the help.
-        driver: see `Driver`.
+        nix: True if builds by Nix have the option as well; others they refuse.
         parse: turns the argument of the single flag into the field's value. It is called before
             the project is read, and raises `UsageError`.
         read: computes the field's value from the parsed arguments, the services and the project
             (None for a command without one), where `parse` cannot.
-        record: key in the provenance, and a function from the field's value to the JSON there; None
-            for an option that cannot change the result.
         settings: keywords of `Flag` for the single flag.
     """
     names = [flag for flag in flags if isinstance(flag, str)]
     several = [flag for flag in flags if isinstance(flag, Flag)]
     if "variable" in settings:  # functions that read the arguments find the default there
         settings["default"] = default
-    declared = CommandOption(
-        several or [Flag(*names, **settings)], group, driver, parse, read, record
-    )
+    declared = CommandOption(several or [Flag(*names, **settings)], group, nix, parse, read)
     if settings.get("action") == "store_true":
         default = False
     default_or_factory = {"default_factory" if callable(default) else "default": default}
@@ -155,25 +146,15 @@ def read_options(
     return options(**values, **known)
 
 
-def given_flags(args: Namespace, options: type[Any], driver: str) -> tuple[str, ...]:
-    """The flags on the command line that only this driver has."""
+def flags_refused_by_nix(args: Namespace, options: type[Any]) -> tuple[str, ...]:
+    """The flags on the command line that builds by Nix do not have."""
     return tuple(
         flag.long
         for _, declared in _declared(options, ())
-        if declared.driver == driver
+        if not declared.nix
         for flag in declared.flags
         if getattr(args, flag.dest) != flag.default
     )
-
-
-def recorded_options(options: Any) -> Mapping[str, Any]:
-    """The options that can change the result, as JSON values, for the provenance."""
-    return {
-        key: value(getattr(options, name))
-        for name, declared in _declared(type(options), ())
-        if declared.record is not None
-        for key, value in [declared.record]
-    }
 
 
 def _declared(options: type[Any], names: Sequence[str]) -> Iterator[tuple[str, CommandOption]]:

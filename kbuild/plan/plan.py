@@ -84,7 +84,7 @@ class AotKernel:
     targets: tuple[str, ...]
     """Architectures to compile for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
     flavour: str
-    """Kind of machine code: `cuda12`, `cuda13`, `rocm` or `cpu`."""
+    """Kind of machine code: `cuda12`, `cuda13`, `rocm` or `cpu`; see `split_flavour`."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False

@@ -13,7 +13,7 @@ from kbuild.plan.selection import Selection, select_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.config.issue import printable
 from kbuild.project.identity import Identity
-from kbuild.publish.card import CARD, CardError, card_files
+from kbuild.publish.card import CARD, CardError
 from kbuild.publish.card.fill import read_card
 from kbuild.publish.card.markdown import remove_digest_line
 from kbuild.publish.card.public_api import find_package
@@ -158,8 +158,7 @@ def _card_files(
         return _unfilled_card(build, notice)
     publication = CardDestination(target.repo.id, target.branch, faults)
     card = make_project_card(project, build, template=template, publication=publication)
-    charts = {name: svg.encode() for name, svg in card.charts.items()}
-    return {README: card.text.encode(), **charts}
+    return {README: card.encode()}
 
 
 def _template(build: Path, project: Project | None) -> str | None:
@@ -180,15 +179,15 @@ def _template(build: Path, project: Project | None) -> str | None:
 
 
 def _unfilled_card(build: Path, notice: Callable[[str], str]) -> CardFiles:
-    files = card_files(build)
-    if not files:
+    card = build / CARD
+    if not card.is_file():
         return {}
-    text = read_card(files[0])
+    text = read_card(card)
     lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if UNFINISHED.search(line)]
     if lines:
         message = f"{CARD}: something is still to be done (line {', '.join(lines)})"
         raise CardError(message, hint=_UNFINISHED_HINT)
-    return {README: notice(text).encode(), **{path.name: path.read_bytes() for path in files[1:]}}
+    return {README: notice(text).encode()}
 
 
 _NOTHING_BUILT = "nothing was built or uploaded:"

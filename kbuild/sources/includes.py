@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kbuild.system.sourcetree import SourceTree
@@ -73,31 +72,6 @@ class _SearchedInclude(NamedTuple):
     """The file of that name in the including file's own folder."""
 
 
-@dataclass
-class _WordSearch:
-    """The files of one search path that lead to a word; each is looked at once."""
-
-    seen: set[str] = field(default_factory=set)
-    leading: set[str] = field(default_factory=set)
-    """Files that hold the word, or include a file that leads to it."""
-    includers: dict[str, list[str]] = field(default_factory=dict)
-    waiting: list[tuple[str, list[str]]] = field(default_factory=list)
-    """Files with what they include, of which `includers` does not know yet."""
-
-    def mark(self, paths: list[str]) -> None:
-        """These hold the word or lead to it, and so does whatever includes them."""
-        for path, targets in self.waiting if paths else ():
-            for target in targets:
-                self.includers.setdefault(target, []).append(path)
-        if paths:
-            self.waiting.clear()
-        while paths:
-            path = paths.pop()
-            if path not in self.leading:
-                self.leading.add(path)
-                paths.extend(self.includers.get(path, ()))
-
-
 class IncludeGraph:
     """The include lines of one state of a project's files, followed from file to file."""
 
@@ -109,8 +83,8 @@ class IncludeGraph:
         self._beside: dict[str, tuple[str | _SearchedInclude, ...]] = {}
         self._reached: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
         self._below: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = {}
-        self._mentions: dict[tuple[tuple[str, ...], str], _WordSearch] = {}
-        self._answers: dict[tuple[tuple[str, ...], tuple[str, ...], str], bool] = {}
+        self._searches: dict[str, tuple[set[str], set[str]]] = {}
+        """The files in which a word was looked for, and those that hold it."""
 
     def reachable(self, sources: Iterable[str], folders: Iterable[str]) -> tuple[str, ...]:
         """The sources and every project file that they include, directly or not.
@@ -164,25 +138,13 @@ class IncludeGraph:
             folders: as for `reachable`.
             word: an identifier; one that ends in `_NAME` costs no further look at the files.
         """
-        wanted, search = tuple(sources), _normalized(folders)
-        if (wanted, search, word) not in self._answers:
-            known = self._mentions.setdefault((search, word), _WordSearch())
-            # Look at everything below the sources that was not looked at, and mark
-            # what leads there.
-            waiting, marked = [*wanted], []
-            while waiting:
-                path = waiting.pop()
-                if path in known.seen:
-                    continue
-                known.seen.add(path)
-                targets = self._targets(path, search)
-                known.waiting.append((path, targets))
-                if self._holds(word, path) or not known.leading.isdisjoint(targets):
-                    marked.append(path)
-                waiting += targets
-            known.mark(marked)
-            self._answers[wanted, search, word] = not known.leading.isdisjoint(wanted)
-        return self._answers[wanted, search, word]
+        reached = self.reachable(sources, folders)
+        seen, holding = self._searches.setdefault(word, (set(), set()))
+        # Sources share most of their headers: each is looked into once.
+        fresh = [path for path in reached if path not in seen]
+        seen.update(fresh)
+        holding.update(path for path in fresh if self._holds(word, path))
+        return not holding.isdisjoint(reached)
 
     def _holds(self, word: str, path: str) -> bool:
         if word.endswith(_NAME_SUFFIX):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 
 TYPE_CHECKING = False
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DRAFT_SUFFIX = ".draft"
-OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-"""Flags of `os.open` that each system has or needs."""
 _MAX_NAME_LENGTH = 100
 """Number of characters of a target's name in its draft's name, which must not be too long."""
 
@@ -53,19 +50,17 @@ def open_draft(target: str, mode: int = 0o600) -> tuple[int, str]:
     if handle is None:
         # Another writer has the usual name: this one needs a name of its own.
         draft = f"{draft[: -len(DRAFT_SUFFIX)]}.{_unique()}{DRAFT_SUFFIX}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS
-        handle = os.open(draft, flags | getattr(os, "O_NOFOLLOW", 0), mode)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        handle = os.open(draft, flags | os.O_NOFOLLOW, mode)
     return handle, draft
 
 
 def _open_exclusively(draft: str, mode: int) -> int | None:
     """The file, locked and empty; None when somebody else has it, or it cannot be locked."""
-    if sys.platform == "win32":
-        return None
     import fcntl
 
     try:
-        handle = os.open(draft, os.O_RDWR | os.O_CREAT | OPEN_FLAGS | os.O_NOFOLLOW, mode)
+        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     except OSError:
         return None
     try:

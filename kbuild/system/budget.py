@@ -102,6 +102,7 @@ def memory_budget(root: Path = Path("/")) -> int:
     """
     # A container may have less than its machine has free, and the other way round.
     rooms = [room for room in (available_memory(root), *cgroup_headroom(root)) if room is not None]
+    # A tenth is left for linkers, ninja, and what else runs on the machine.
     return max(1, int(min(rooms, default=_half_of_physical_memory()) * _SHARE))
 
 
@@ -295,7 +296,7 @@ def open_run(
         folder = held.folder
         (folder / _TEMPORARY).mkdir()
         # MAKEFLAGS cannot hold a path with white space.
-        can_serve = hasattr(os, "mkfifo") and len(str(folder).split()) == 1
+        can_serve = len(str(folder).split()) == 1
         server = stack.enter_context(start_jobserver(folder, budget.jobs)) if can_serve else None
         yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock, headers)
 

@@ -25,7 +25,6 @@ import time
 
 from kbuild.system.atomic import (
     DRAFT_SUFFIX,
-    OPEN_FLAGS,
     files_below,
     remove_path,
     replace_file,
@@ -90,7 +89,6 @@ FACTS = Kind("facts", ANSWERS_TITLE)
 PROBE_ANSWERS = Kind("probes", ANSWERS_TITLE, max_entries=4000)
 PROBE_FILES = Kind("probe-files", ANSWERS_TITLE, max_entries=64)
 BUILT_VARIANTS = Kind("built", ANSWERS_TITLE, max_entries=20_000)
-FLAKE_FAILURES = Kind("flakes", ANSWERS_TITLE)
 FILE_HASHES = Kind("hashes", ANSWERS_TITLE)
 UNIT_COSTS = Kind("costs", ANSWERS_TITLE)
 DESCRIPTIONS = Kind("descriptions", "descriptions of DSL kernels")
@@ -100,7 +98,7 @@ HEADERS = Kind("headers", "precompiled headers", limit=HEADERS_LIMIT, is_folder=
 HEADER_REQUESTS = Kind("header-requests", ANSWERS_TITLE)
 KINDS = (
     PACKAGE_DIGESTS, CONFIG_CHECKS, FACTS, PROBE_ANSWERS, PROBE_FILES, BUILT_VARIANTS,
-    FLAKE_FAILURES, FILE_HASHES, UNIT_COSTS, DESCRIPTIONS, IMAGES, OBJECTS, HEADERS,
+    FILE_HASHES, UNIT_COSTS, DESCRIPTIONS, IMAGES, OBJECTS, HEADERS,
     HEADER_REQUESTS,
 )  # fmt: skip
 """The kinds in kbuild's cache folder."""
@@ -286,7 +284,7 @@ class Cache:
             ValueError: it is not a file, or belongs to a user who is not trusted.
         """
         # Reading a pipe in the place of an entry would never end.
-        handle = os.open(path, os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(handle)
         if stat.S_ISREG(status.st_mode) and (self.kind.in_project or _is_trusted(status)):
             return open(handle, "rb")
@@ -372,8 +370,7 @@ class EntryLock:
 
 def _is_trusted(status: os.stat_result) -> bool:
     """True for files of this user and of root, and where every user is trusted."""
-    user = getattr(os, "geteuid", lambda: status.st_uid)()
-    return status.st_uid in (0, user) or os.environ.get(SHARED_CACHE_VARIABLE) == "1"
+    return status.st_uid in (0, os.geteuid()) or os.environ.get(SHARED_CACHE_VARIABLE) == "1"
 
 
 _handler: Callable[[str], None] | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = (
     "tomli", "pydantic", "pydantic_core", "jinja2", "markupsafe", "packaging",
-    "pyelftools", "abi3info", "macholib", "pefile",
+    "pyelftools", "abi3info", "macholib",
 )  # fmt: skip
 """Distributions that parse inputs, or write outputs."""
 _BYTECODE = "__pycache__"

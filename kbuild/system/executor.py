@@ -83,6 +83,16 @@ def _unless_ending(task: VariantTask[T], run: Run) -> T | None:
     return None if run.is_ending else task.work()
 
 
+IMAGES = "images of "
+"""Beginning of the name of a unit that stands for the images of a kernel for one target, and of the
+labels of these images: `images of KERNEL: LABEL`."""
+
+
+def _is_of(unit: str, kernel: str) -> bool:
+    """True for a unit that stands for images of a kernel, written `images of KERNEL`."""
+    return kernel.startswith(IMAGES) and unit.startswith(f"{kernel} for ")
+
+
 class CombinedProgress:
     """One display for the progress of several builds, whose total does not change."""
 
@@ -105,10 +115,15 @@ class CombinedProgress:
         self._counts = {name: (0, len(units)) for name, units in expected.items()}
         self._left = {name: dict(units) for name, units in expected.items()}
         self._duration = sum(sum(units.values()) for units in expected.values())
+        self._advanced_at: dict[str, float] = {}
+        """Builds that run -> when a unit of theirs ended last."""
+        self._busy_s = 0.0
+        """Seconds of all builds until their last unit that has ended."""
 
     def part(self, name: str) -> Callable[[int, int, str], None]:
         """Display of one build's progress, phase after phase."""
         last, base = (0, 0), 0
+        self._advanced_at[name] = self._clock()
 
         def update(done: int, total: int, label: str) -> None:
             nonlocal last, base
@@ -118,18 +133,31 @@ class CombinedProgress:
                 else:
                     before, size = self._counts[name]
                     if total != last[1] or done < last[0]:
-                        base = before  # another phase: images, then objects
-                    last, room = (done, total), size - base
+                        base = before  # another phase: images of each kernel, then objects
+                    kernel, _, rest = label.partition(": ")
+                    units = [unit for unit in self._expected[name] if _is_of(unit, kernel)]
+                    label = rest if units else label
+                    last, room = (done, total), min(len(units) or size, size - base)
                     ahead = done if total <= room else done * room // total
                     self._counts[name] = (max(before, base + ahead), size)
-                    self._left[name].pop(label, None)
+                    self._advance(name, units, label, done / total if total else 0.0)
                 self._show(label if len(self._counts) == 1 else f"{name}: {label}")
 
         return update
 
+    def _advance(self, name: str, images: Sequence[str], label: str, share: float) -> None:
+        """Take off what is done: a unit, or a share of those that stand for a kernel's images."""
+        left, now = self._left[name], self._clock()
+        left.pop(label, None)
+        for unit in images:
+            left[unit] = min(left[unit], self._expected[name][unit] * (1 - share))
+        self._busy_s += now - self._advanced_at.get(name, now)
+        self._advanced_at[name] = now
+
     def finish(self, name: str) -> None:
         """A build has ended, also without telling of all its units."""
         with self._lock:
+            self._advanced_at.pop(name, None)
             if name in self._expected:
                 self._counts[name] = (len(self._expected[name]),) * 2
                 self._left[name].clear()
@@ -145,10 +173,17 @@ class CombinedProgress:
 
     def _left_s(self) -> float | None:
         """Seconds that the rest takes at the speed until now; None while that says little."""
-        elapsed = self._clock() - self._began
+        now = self._clock()
         rest = sum(sum(units.values()) for units in self._left.values())
         past = self._duration - rest
         done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
         if not past or past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM:
             return None
-        return elapsed * rest / past
+        # The last units of a build are long, and nobody says how far they are: what each build has
+        # in hand advances as fast as what it has done.
+        speed = past / self._busy_s if self._busy_s else 0.0
+        hidden = sum(
+            min((now - since) * speed, max(self._left.get(name, {}).values(), default=0.0))
+            for name, since in self._advanced_at.items()
+        )
+        return (now - self._began) * (rest - hidden) / (past + hidden)

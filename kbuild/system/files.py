@@ -44,8 +44,6 @@ def sync(path: Path) -> None:
     Raises:
         OSError: the disk took less than the system had accepted.
     """
-    if sys.platform == "win32":  # which syncs only what is open for writing, and no folders
-        return
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -57,16 +57,6 @@ class Repository:
         lines = [line for line in done.output.splitlines() if "dubious ownership" in line]
         return "" if done.ok or not lines else lines[0].removeprefix("fatal: ")
 
-    def time_of(self, commit: str) -> int | None:
-        """Time of a commit, in seconds since the epoch; None if it is not here.
-
-        `git show` would have a signature verified, by the program that the repository names.
-        """
-        text = self.ask("cat-file", "commit", commit) or ""
-        header = text.partition("\n\n")[0]
-        match = re.search(r"^committer .*> (\d{1,20}) [-+]\d+$", header, re.MULTILINE)
-        return int(match[1]) if match else None
-
     def is_changed(self, *paths: str) -> bool:
         """True when tracked files differ from the commit, those of submodules included."""
         return self._has(_CHANGED, paths)

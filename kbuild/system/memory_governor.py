@@ -1,6 +1,6 @@
 """The memory budget of all units of a run.
 
-Reservations in a locked file, and pausing a running compiler's process tree while memory is
+Reservations in a locked file, and ending a compiler that has outgrown its own while memory is
 short.
 
 Runs once per translation unit without `site`: imports next to nothing.
@@ -8,7 +8,6 @@ Runs once per translation unit without `site`: imports next to nothing.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # signal itself loads enum
 import fcntl
 import os
 import time
@@ -86,7 +85,8 @@ _GROWTH = 1.25
 """Factor by which a unit that has outgrown its reservation is expected to grow further."""
 _HUGE = 1 << 31
 """Larger than any process id, amount or count."""
-RUNNING, WAITING, PAUSED, MUST_RESTART = "r", "w", "p", "g"
+RUNNING, WAITING = "r", "w"
+_SIGKILL = 9  # `signal` itself loads enum
 
 
 class MemoryReservation:
@@ -101,11 +101,10 @@ class MemoryReservation:
     def __str__(self) -> str:
         return f"{self.pid} {self.state} {self.weight} {self.since:.3f} {self.used} {self.threads}"
 
-    def running(self, threads: int = 0) -> MemoryReservation:
-        """The claim in the state RUNNING, with other threads if given."""
-        count = threads or self.threads
+    def running(self, threads: int) -> MemoryReservation:
+        """The claim in the state RUNNING, with so many threads."""
         return MemoryReservation(
-            self.pid, RUNNING, self.weight, self.since, self.used, threads=count
+            self.pid, RUNNING, self.weight, self.since, self.used, threads=threads
         )
 
     @property
@@ -155,42 +154,35 @@ class MemoryReservations:
         with _LockedReservations(self._path) as table:
             table.claims = [claim for claim in table.claims if claim.pid != self._pid]
 
-    def advise(self, used: int) -> str:
-        """Record that the process's unit holds `used` MiB; return the state that it must take.
+    def must_give_way(self, used: int) -> bool:
+        """Record that the process's unit holds `used` MiB; True when it has to free them.
 
-        The youngest units pause until what runs fits again. The oldest always runs, so that
-        memory comes free; when even that is too much, the youngest of the paused gives way.
+        The youngest unit gives way when all together hold more than the budget. The oldest always
+        stays, so that the build goes on.
         """
         with _LockedReservations(self._path) as table:
-            own = [claim for claim in table.claims if claim.pid == self._pid]
-            if not own:
-                return RUNNING
-            others = [claim for claim in table.claims if claim.pid != self._pid]
-            own[0].used = used
-            advice = self._advice(own[0], [other for other in others if other.state != WAITING])
-            own[0].state = PAUSED if advice == MUST_RESTART else advice
-        return advice
-
-    def _advice(self, claim: MemoryReservation, others: list[MemoryReservation]) -> str:
-        running = [other for other in others if other.state == RUNNING]
-        paused = [other for other in others if other.state == PAUSED]
-        if claim.state == RUNNING:
-            too_much = not self._is_room([claim, *others])
-            is_youngest = all(other.age < claim.age for other in running)
-            return PAUSED if running and is_youngest and too_much else RUNNING
-        held = claim.used + sum(other.used for other in others)
-        if others and held > self._budget and all(other.age < claim.age for other in paused):
-            return MUST_RESTART
-        is_next = all(claim.age < other.age for other in paused)
-        fits = not running or self._is_room([claim.running(), *others])
-        return RUNNING if is_next and fits else PAUSED
+            running = [claim for claim in table.claims if claim.state == RUNNING]
+            own = next((claim for claim in running if claim.pid == self._pid), None)
+            if own is None:
+                return False
+            own.used = used
+            others = [claim for claim in running if claim is not own]
+            held = sum(claim.used for claim in running)
+            gives_way = (
+                bool(others)
+                and held > self._budget
+                and all(other.age < own.age for other in others)
+            )
+            if gives_way:  # others may start at once: the memory is free in a moment
+                table.claims.remove(own)
+        return gives_way
 
     def _admit(self, claim: MemoryReservation, threads: int) -> bool:
         with _LockedReservations(self._path) as table:
             others = [other for other in table.claims if other.pid != claim.pid]
             self.threads = self._room(claim, others, threads)
             if self.threads:
-                # The age counts from the start: the unit that started last is paused first.
+                # The age counts from the start: the unit that started last gives way first.
                 claim.state, claim.since = RUNNING, time.time()
                 claim.threads = self.threads
             table.claims = [*others, claim]
@@ -198,14 +190,11 @@ class MemoryReservations:
 
     def _room(self, claim: MemoryReservation, others: list[MemoryReservation], threads: int) -> int:
         """Number of threads that fit; 0 if not even one does."""
-        holding = [other for other in others if other.state != WAITING]
-        if not holding:
+        running = [other for other in others if other.state == RUNNING]
+        if not running:
             # Nothing will free memory, so a unit that needs more than the whole budget starts as
             # well.
             return self._threads_beside([], claim, threads) or 1
-        # Memory is short already.
-        if any(other.state == PAUSED for other in holding):
-            return 0
         now = time.time()
         overtaken = any(
             other.state == WAITING
@@ -213,22 +202,20 @@ class MemoryReservations:
             and now - other.since > _OVERTAKING_SECONDS
             for other in others
         )
-        return 0 if overtaken else self._threads_beside(holding, claim, threads)
+        return 0 if overtaken else self._threads_beside(running, claim, threads)
 
     def _threads_beside(
-        self, holding: list[MemoryReservation], claim: MemoryReservation, threads: int
+        self, running: list[MemoryReservation], claim: MemoryReservation, threads: int
     ) -> int:
         counts = range(threads, 0, -1)
-        return next((n for n in counts if self._is_room([*holding, claim.running(n)])), 0)
+        return next((n for n in counts if self._is_room([*running, claim.running(n)])), 0)
 
-    def _is_room(self, claims: list[MemoryReservation]) -> bool:
-        """True if the claims fit the budget; a paused unit keeps the memory that it holds."""
-        running = [claim for claim in claims if claim.state == RUNNING]
-        paused = sum(claim.used for claim in claims if claim.state == PAUSED)
+    def _is_room(self, running: list[MemoryReservation]) -> bool:
+        """True if running units fit the budget."""
         heaviest = sorted((each for claim in running for each in claim.processes), reverse=True)
         # At most `jobs` processes run at a time, so the heaviest of them are the worst case.
         expected = max(sum(heaviest[: self._jobs or None]), sum(claim.used for claim in running))
-        return paused + expected <= self._budget
+        return expected <= self._budget
 
 
 class _LockedReservations:
@@ -279,63 +266,29 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
-
-
 class MemoryGovernor:
     """Called several times a second while a compiler runs."""
 
-    def __init__(self, ledger: MemoryReservations) -> None:
-        self._ledger = ledger
-        self._tree = ProcessTree(0)
-        self._halted = 0.0
+    def __init__(self, reservations: MemoryReservations) -> None:
+        self._reservations = reservations
         self.used = 0
         """Largest memory that was seen, in MiB."""
-        self.paused = 0.0
-        """Seconds for which the unit was paused."""
         self.gave_way = False
         """True if the unit was killed to free memory for others, and must be started again."""
         self.trouble = ""
         """Error of the ledger; the unit then runs without supervision."""
 
     def look(self, pid: int) -> None:
-        """Measure the memory of the compiler `pid`, and follow the ledger's advice."""
+        """Measure the memory of the compiler `pid`, and end it when it has to give way."""
         if self.trouble or self.gave_way:
             return
-        self._tree = ProcessTree(pid)
-        held = self._tree.memory()
+        tree = ProcessTree(pid)
+        held = tree.memory()
         self.used = max(self.used, held)
         try:
-            advice = self._ledger.advise(held)
-            if advice == MUST_RESTART:
-                self.gave_way = True
-                self._tree.send(_signal.SIGKILL)
-                self._go_on()
-            elif advice == PAUSED:
-                if not self._halted:
-                    # A stopped compiler does not react to Ctrl-C: from now on, `_end` passes
-                    # signals on.
-                    self._halted = time.time()
-                    for number in _ENDING:
-                        _signal.signal(number, self._end)
-                # Sent at each look, because a stopped tree may have new processes.
-                self._tree.send(_signal.SIGSTOP)
-            else:
-                self._go_on()
+            self.gave_way = self._reservations.must_give_way(held)
         except (OSError, ValueError) as error:
             self.trouble = str(error)
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._halted:
-            self.paused += time.time() - self._halted
-            self._halted = 0.0
-            self._tree.send(_signal.SIGCONT)
-            for number in _ENDING:
-                _signal.signal(number, _signal.SIG_DFL)
-
-    def _end(self, number: int, _: object) -> None:
-        """Pass a signal to the stopped compiler, let it continue and die; then end this process."""
-        self._tree.send(number)
-        self._go_on()
-        os.kill(os.getpid(), number)
+        # Not SIGTERM: a compiler driver would wait for its own compilers, which hold the memory.
+        if self.gave_way:
+            tree.send(_SIGKILL)

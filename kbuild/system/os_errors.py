@@ -18,8 +18,8 @@ from kbuild.system.errors import KbuildError, StorageError
 STDOUT = "standard output"
 """Name of standard output as a place in errors."""
 _FREE_SPACE_HINT = (
-    "free some space there; `kbuild clean` and `kbuild toolchain prune` remove what can be made "
-    "again, KBUILD_CACHE_DIR and TMPDIR move kbuild's cache and its temporary files"
+    "free some space there; `kbuild cache prune` and `kbuild toolchain prune` remove what can be "
+    "made again, KBUILD_CACHE_DIR and TMPDIR move kbuild's cache and its temporary files"
 )
 _OTHER_FOLDER_HINT = (
     "use another folder: --output names the one for the result, KBUILD_CACHE_DIR the cache, TMPDIR "
@@ -230,9 +230,9 @@ def _is_full(place: Path) -> bool:
 
 
 def _user() -> str:
-    try:
-        import pwd
+    import pwd
 
+    try:
         return f"user `{pwd.getpwuid(os.geteuid()).pw_name}`"
-    except (ImportError, KeyError):
-        return f"user {os.geteuid()}" if hasattr(os, "geteuid") else "this user"
+    except KeyError:
+        return f"user {os.geteuid()}"

@@ -9,7 +9,6 @@ import errno
 import os
 import shlex
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -125,14 +124,6 @@ class Runner(Protocol):
 
     def stop(self) -> None:
         """End every process that runs, and start no other. Called from another thread."""
-
-
-def exec_program(argv: Sequence[str], cwd: Path) -> None:
-    """Replace this process by another program, which keeps its terminal."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.chdir(cwd)
-    os.execvp(argv[0], tuple(argv))  # noqa: S606 - for programs that talk to the user
 
 
 class LocalRunner:

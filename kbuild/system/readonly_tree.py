@@ -6,6 +6,7 @@ removes entries apart.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections import Counter
@@ -95,10 +96,6 @@ def locked_tree(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
 
 
 def _lock(handle: int, *, exclusive: bool) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
     except BlockingIOError:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.system.errors import UsageError
-from kbuild.system.processes import Runner, exec_program
+from kbuild.system.processes import Runner
 from kbuild.system.ui import Ui
 
 
@@ -22,8 +21,6 @@ class Services:
     """kbuild's cache folder; it need not exist."""
     cwd: Path = field(default_factory=Path.cwd)
     """Folder at which relative paths of the command line start."""
-    become: Callable[[Sequence[str], Path], None] = exec_program
-    """Function that replaces this process by another program, in a folder."""
 
     def folder(self, folder: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.

@@ -85,8 +85,7 @@ class SourceTree:
             OSError: it cannot be opened.
         """
         self.refuse(path)
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        file = os.fdopen(os.open(self._observe(path), flags), "rb")
+        file = os.fdopen(os.open(self._observe(path), os.O_RDONLY | os.O_NONBLOCK), "rb")
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):
             file.close()

@@ -14,6 +14,7 @@ links to the files of these, its `parts`; members.json then has only what differ
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -257,21 +258,26 @@ class Store:
 
     def _clear_partial(self, but: str = "") -> None:
         """Remove installations that nobody is working on; the lock of `but` is held already."""
-        from filelock import Timeout
-
         for left in sorted(self.root.glob(".partial/*")):
             if left.name != but:
-                with suppress(Timeout), self._lock(left.name, timeout=0):
+                with suppress(BlockingIOError), self._lock(left.name, waits=False):
                     readonly_tree.remove_tree(left)
 
     @contextmanager
-    def _lock(self, name: str, timeout: float = -1) -> Iterator[None]:
-        from filelock import FileLock
+    def _lock(self, name: str, *, waits: bool = True) -> Iterator[None]:
+        """Hold the lock of an entry.
 
+        Raises:
+            BlockingIOError: another has it, and this one is not to wait.
+        """
         folder = self.root / ".locks"
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f"{name}.lock", timeout=timeout):
+        handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
+        finally:
+            os.close(handle)
 
 
 def open_store(cache: Path) -> Store:

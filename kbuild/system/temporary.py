@@ -4,15 +4,14 @@
         <purpose>-<random>.lock     locked by the folder's users; exists before and after it
         <purpose>-<random>/         the folder
 
-After SIGKILL, a later run finds the lock free and removes the folder. Without `flock` (Windows,
-some network file systems), the leftovers of killed runs stay.
+After SIGKILL, a later run finds the lock free and removes the folder. Without `flock` (some
+network file systems), the leftovers of killed runs stay.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,7 +45,7 @@ def locked_temporary_folder(purpose: str, base: str = "") -> Iterator[TemporaryF
         OSError: the system has no place for it.
     """
     remove_abandoned_folders(base)
-    held = None if sys.platform == "win32" else _create_locked(_user_folder(base), purpose)
+    held = _create_locked(_user_folder(base), purpose)
     if held is None:
         with tempfile.TemporaryDirectory(prefix=f"kbuild-{purpose}-", dir=base or None) as name:
             yield TemporaryFolder(Path(name))
@@ -78,7 +77,6 @@ def temporary_base() -> str:
         FileNotFoundError: no folder can be written to.
     """
     if tempfile.tempdir is None:
-        # TEMP and TMP, which `tempfile` also reads, are variables of Windows.
         base = Path(os.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108 - a base
         if base.is_dir() and os.access(base, os.W_OK | os.X_OK):
             return str(base)
@@ -92,8 +90,6 @@ def environment_with_tmpdir(folder: Path) -> dict[str, str]:
 
 def remove_abandoned_folders(base: str = "") -> None:
     """Remove what killed runs left; what is in use, and what cannot be removed, stays."""
-    if sys.platform == "win32":
-        return
     try:
         user_folder = _user_folder(base)
         if not _is_own(user_folder.lstat()):

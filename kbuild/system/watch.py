@@ -23,13 +23,11 @@ _SETTLED_S = 0.02
 class FolderWatcher:
     """Knows a state of the folder's files, and waits for another one.
 
-    A change is what file states show. `watchfiles`, where it is installed, says that there may be
-    one; besides, the files are looked at each second, without it ten times a second.
+    It looks ten times a second: events of the system do not come from network file systems.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
-        self._events = _events(self._root)
         self._known = self._snapshot()
 
     def changes(self) -> tuple[str, ...]:
@@ -47,7 +45,7 @@ class FolderWatcher:
         while True:
             if changed := self.changes():
                 return changed
-            next(self._events)
+            time.sleep(_PAUSE_S)
 
     def _settled(self) -> Mapping[str, FileStamp]:
         current = self._snapshot()
@@ -75,21 +73,3 @@ def _files(folder: str, prefix: str) -> Iterator[tuple[str, FileStamp]]:
                 with suppress(OSError):
                     status = entry.stat()
                     yield f"{prefix}{name}", (status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-def _events(root: str) -> Iterator[object]:
-    """Yields when something may have changed."""
-    try:
-        from watchfiles import watch
-    except ImportError:
-        return _pauses()
-    events: Iterator[object] = watch(
-        root, watch_filter=None, debounce=50, step=10, rust_timeout=1000, yield_on_timeout=True
-    )
-    return events
-
-
-def _pauses() -> Iterator[object]:
-    while True:
-        time.sleep(_PAUSE_S)
-        yield None

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,7 +62,7 @@ class Workspace:
         return project / WORKSPACE_FOLDER / "report"
 
     def prepare(self) -> None:
-        """Make the folders, tagged so that backups and `kbuild clean` know them."""
+        """Make the folders, tagged so that backups leave them out."""
         with errors_about(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
         top = self.project / WORKSPACE_FOLDER
@@ -87,12 +86,6 @@ class Workspace:
             IncompleteError: `is_ending()` came before the lock.
         """
         self.prepare()
-        if sys.platform == "win32":
-            from filelock import FileLock
-
-            with FileLock(self.root / "lock"):
-                yield ()
-            return
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             is_waiting = False

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from kbuild.plan.plan import Requirements, ToolchainSummary
 
-_FRAMEWORK_NAMES = {"torch", "torch-wheel", "apache-tvm-ffi"}
+_FRAMEWORK_NAMES = {"torch", "apache-tvm-ffi"}
 
 
 @dataclass(frozen=True)

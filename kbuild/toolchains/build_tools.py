@@ -17,19 +17,17 @@ CXX_CANDIDATES = ("c++", "g++", "clang++")
 OLDEST_GCC, _NEWEST_GCC = 11, 20
 """Oldest release of GCC that compiles Torch's headers, and the newest that is looked for."""
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
-_SUFFIX = ".exe" if sys.platform == "win32" else ""
 
 
 def _find(name: str) -> Path:
-    program = f"{name}{_SUFFIX}"
     # Where wheels keep the program itself; a script in `bin/` would start Python first.
     spec = importlib.util.find_spec(name)
     roots = spec.submodule_search_locations if spec else None
     package_places = [Path(root, "data", "bin") for root in roots or ()]
     places = [*package_places, Path(sysconfig.get_path("scripts")), Path(sys.prefix, "bin")]
     for place in places:
-        if _is_program(place / program):
-            return place / program
+        if _is_program(place / name):
+            return place / name
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"no {name} found", hint=install_command(name))

@@ -113,4 +113,4 @@ def compiler_facts(program: Path, cache: FactCache, runner: Runner) -> Facts:
         facts = {"version": done.output.splitlines()[0], "text": done.output}
         return facts, (str(program),)
 
-    return cache.get(f"compiler/2 {program}", ask)
+    return cache.get(f"compiler {program}", ask)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kbuild.backends import BACKENDS
 from kbuild.plan.plan import Requirements, ToolchainSummary
 from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
+from kbuild.system.files import sha256_of_file
 from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
-from kbuild.system.store import Store, open_store
+from kbuild.system.store import Recipe, Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.toolchains.cross import cross_entries, cross_python
 from kbuild.toolchains.cuda_toolkits import (
     CudaToolkit,
     CudaToolkitSource,
@@ -37,9 +37,6 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.settings import IndexSettings
-
-if TYPE_CHECKING:
-    from kbuild.toolchains.torch_wheel import TorchWheel
 
 T = TypeVar("T")
 
@@ -105,8 +102,6 @@ class WheelToolchains(ToolchainSource):
     """pip's settings when None."""
     others: tuple[CudaToolkitSource, ...] = ()
     """Sources of CUDA toolkits that no wheels make, the best first."""
-    torch_wheel: TorchWheel | None = None
-    """Wheel whose Torch is built against instead of the pinned ones."""
     cross: str | None = None
 
     name = "wheels"
@@ -180,7 +175,7 @@ class WheelToolchains(ToolchainSource):
 
     def _unsupported_torch_reason(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
-        if requires.torch is None or self.torch_wheel is not None:
+        if requires.torch is None:
             return None
         pins = self.frameworks.lock
         if pins.torch_for(requires.torch, exact=exact):
@@ -201,9 +196,7 @@ class WheelToolchains(ToolchainSource):
         toolkits = self._toolkit_source(requires)
         if toolkits and requires.toolkit:
             versions += toolkits.preview(requires.toolkit)
-        if requires.torch and self.torch_wheel is not None:
-            versions += [("torch", self.torch_wheel.facts["version"]), *self.torch_wheel.record]
-        elif requires.torch:
+        if requires.torch:
             pinned = self.frameworks.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         if requires.tvm_ffi:
@@ -236,7 +229,7 @@ class WheelToolchains(ToolchainSource):
             ninja=build_tools.ninja(),
             python=Path(self.facts["python"]["executable"]),
             cache=(
-                *(cross_entries(self.cross) if self.cross else ()),
+                *(_cross_entries(self.cross) if self.cross else ()),
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(self._cuda_entries(toolkit, cxx) if toolkit else ()),
                 *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": ffi}, requires),
@@ -253,7 +246,6 @@ class WheelToolchains(ToolchainSource):
             notes=(
                 *links.notes,
                 *(toolkit.notes if toolkit else ()),
-                *(self.torch_wheel.notes if self.torch_wheel and torch else ()),
             ),
         )
 
@@ -290,9 +282,6 @@ class WheelToolchains(ToolchainSource):
         """The facts that `probe.py` gives of an installed Torch."""
         if requires.torch is None:
             return None
-        if self.torch_wheel is not None:
-            self.torch_wheel.provide()
-            return self.torch_wheel.facts
         torch = self.frameworks.torch(
             requires.torch, exact=requires.torch_exact, for_device=requires.toolkit is not None
         )
@@ -300,7 +289,7 @@ class WheelToolchains(ToolchainSource):
             "version": torch.version,
             "include_dirs": [str(folder) for folder in torch_include_folders(torch.root)],
             "library_dir": str(torch.root / TORCH_LINK_FOLDER),
-            "cxx11_abi": True,
+            "cxx11_abi": True,  # every release that is pinned is built so
         }
 
     def _tvm_ffi(self, requires: Requirements) -> Facts | None:
@@ -325,7 +314,6 @@ class WheelToolchains(ToolchainSource):
                 versions.append(("c++ of nvcc", self._cxx_version(other)))
         if torch is not None:
             versions.append(("torch", torch["version"]))
-            versions += self.torch_wheel.record if self.torch_wheel else ()
         return tuple(versions)
 
     def _host_compiler(self, toolkit: CudaToolkit, cxx: Path) -> Path:
@@ -339,3 +327,34 @@ class WheelToolchains(ToolchainSource):
             ("CUDAToolkit_ROOT", str(toolkit.root)),
             *flags,
         )
+
+
+_PYTHON_CONFIG = "pyconfig.h"
+
+
+def _cross_entries(system: str) -> tuple[tuple[str, str], ...]:
+    """The cache entries by which CMake knows that it builds for another processor."""
+    return (("CMAKE_SYSTEM_NAME", "Linux"), ("CMAKE_SYSTEM_PROCESSOR", System.parse(system).cpu))
+
+
+def cross_python(facts: Facts, system: str, store: Store) -> Facts:
+    """The facts of an interpreter, with headers that the cross compiler can read.
+
+    Debian's `pyconfig.h` includes one of the processor, which is there for this machine's alone.
+    Extensions for the limited API need nothing in it that differs between 64-bit processors.
+    """
+    include = Path(facts["python"]["include_dir"])
+    config = include.parent / f"{host_system().cpu}-linux-gnu" / include.name / _PYTHON_CONFIG
+    if not config.is_file():
+        return facts
+    place = f"{System.parse(system).cpu}-linux-gnu/{include.name}/{_PYTHON_CONFIG}"
+    recipe = Recipe("python-config", include.name, {"sha256": sha256_of_file(config), "as": place})
+    entry = store.ensure(recipe, partial(_copy_config, config, place))
+    return {**facts, "python": {**facts["python"], "include_dir": f"{include};{entry.root}"}}
+
+
+def _copy_config(config: Path, place: str, root: Path) -> dict[str, object]:
+    target = root / place
+    target.parent.mkdir(parents=True)
+    target.write_bytes(config.read_bytes())
+    return {"sources": []}

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
 from kbuild.plan.plan import Requirements
@@ -29,9 +28,6 @@ from kbuild.toolchains.device_compilers import (
 )
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
-
-if TYPE_CHECKING:
-    from kbuild.toolchains.torch_wheel import TorchWheel
 
 
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
@@ -98,8 +94,6 @@ class HostToolchains(ToolchainSource):
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
     finder: DeviceCompilerFinder | None = find_device_compiler
     """Finds device compilers; None when none are looked for."""
-    torch_wheel: TorchWheel | None = None
-    """Wheel whose Torch is built against instead of the interpreter's."""
     is_portable: bool = True
     """True when libraries must run on older systems than this machine's as well."""
     downloads: Downloads = field(default_factory=Downloads)
@@ -109,9 +103,8 @@ class HostToolchains(ToolchainSource):
 
     @cached_property
     def facts(self) -> Facts:
-        """The chosen interpreter's facts, with the given wheel's Torch in place of its own."""
-        facts = choose_python(self.python, self.cache, self.runner)
-        return facts if self.torch_wheel is None else {**facts, "torch": self.torch_wheel.facts}
+        """The chosen interpreter's facts."""
+        return choose_python(self.python, self.cache, self.runner)
 
     @property
     def torch(self) -> Version | None:
@@ -163,9 +156,6 @@ class HostToolchains(ToolchainSource):
         system = requires.system if self.is_portable else None
         links = manylinux_linking(system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
-        torch_wheel = self.torch_wheel if requires.torch else None
-        if torch_wheel is not None:
-            torch_wheel.provide()
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -182,12 +172,10 @@ class HostToolchains(ToolchainSource):
                 *links.versions,
                 *([(requires.backend, str(device.version))] if device else ()),
                 *framework_versions(requires, self.facts),
-                *(torch_wheel.record if torch_wheel else ()),
             ),
             env=clean_environment(os.environ) | dict(device.env if device else ()),
-            store=torch_wheel.store.root if torch_wheel else None,
             redistributable=links.promised,
-            notes=(*links.notes, *(torch_wheel.notes if torch_wheel else ())),
+            notes=links.notes,
         )
 
     def _device_entries(self, device: DeviceCompiler, cxx: Path) -> tuple[tuple[str, str], ...]:
@@ -223,6 +211,7 @@ def _candidate_pythons() -> list[Path]:
     if active and Path(active, "bin", "python").is_file():
         pythons.append(Path(active, "bin", "python"))
     own, on_path = Path(sys.executable), shutil.which("python3")
+    # Nobody installs Torch into an environment that a tool manages for kbuild alone.
     if not is_tool_environment(Path(sys.prefix)):
         pythons.append(own)
     if on_path:

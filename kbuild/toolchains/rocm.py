@@ -139,8 +139,7 @@ def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | Non
         return None
     has = f"{torch['version']}" + (f" for ROCm {hip}" if hip else "")
     return (
-        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
-        f"--torch-wheel; "
+        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}; "
         f"{facts['python']['executable']} has {has}"
     )
 

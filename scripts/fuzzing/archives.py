@@ -114,6 +114,6 @@ def ledger(data: bytes, folder: Path) -> object:
     file = put(folder, "ledger", data.replace(b"PID", str(os.getpid()).encode()))
     ledger = MemoryReservations(str(file), 100, pid=1)
     ledger.take(1, lambda: True)
-    state = ledger.advise(1)
+    state = ledger.must_give_way(1)
     ledger.release()
     return state

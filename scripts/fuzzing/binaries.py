@@ -67,19 +67,6 @@ def macho(data: bytes, folder: Path) -> object:
     return read_macho(put(folder, "a.dylib", data))
 
 
-def pe(data: bytes, folder: Path) -> object:
-    from kbuild.checks.readers.pe import read_pe
-
-    return read_pe(put(folder, "a.pyd", data))
-
-
-def comparison(data: bytes, _folder: Path) -> object:
-    from kbuild.publish.comparison import compare_elf
-
-    sound = elf_seeds()[0]
-    return compare_elf(sound, data) if sound != data else None
-
-
 def object_archive(data: bytes, _folder: Path) -> object:
     from kbuild.toolchains.manylinux.environment import newer_members, write_archive
 
@@ -121,18 +108,11 @@ def _packed(bundle: bytes) -> bytes:
 
 
 def macho_seeds() -> Sequence[bytes]:
-    from tests.support.macho_pe import macho, universal
+    from tests.support.macho import macho, universal
 
     names = {"undefined": ["PyList_New"], "exported": ["PyInit_x"]}
     thin = [macho(rpaths=("@loader_path",), **names), macho("x86_64", old_command=True, **names)]
     return [*thin, universal(*thin)]
-
-
-def pe_seeds() -> Sequence[bytes]:
-    from tests.support.macho_pe import pe
-
-    wanted = {"python3.dll": ["PyList_New"], "KERNEL32.dll": ["Sleep", "Beep"]}
-    return [pe(imports=wanted, exported=["PyInit_x"]), pe("aarch64")]
 
 
 def archive_seeds() -> Sequence[bytes]:

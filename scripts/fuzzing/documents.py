@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fuzzing.common import EXAMPLES, NAME, VARIANT, put, text_of
+from fuzzing.common import EXAMPLES, VARIANT, put, text_of
 
 from kbuild.system.errors import KbuildError
 
@@ -57,7 +57,7 @@ def project_entries(data: bytes, folder: Path) -> object:
     """Entries that a project came with: whole, and of any shape."""
     from kbuild.build.state import read_state
     from kbuild.cli.unchanged import repeat_build
-    from kbuild.pipeline.nix.store_copy import is_current_copy
+    from kbuild.pipeline.nix_build import is_current_copy
     from kbuild.system.cache import LOADED_VARIANT, PROJECT_KINDS, Cache
     from kbuild.system.record import read_record, texts
     from kbuild.system.workspace import Workspace
@@ -103,7 +103,7 @@ def units(data: bytes, folder: Path) -> object:
     from kbuild.build.unit_log import read_log
 
     log = read_log(put(folder, "units.jsonl", data))
-    return log.summary, log.hits, [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
+    return log.counts(VARIANT), [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
 
 
 def store(data: bytes, folder: Path) -> object:
@@ -153,10 +153,10 @@ def journal(data: bytes, folder: Path) -> object:
 
 
 def results(data: bytes, folder: Path) -> object:
-    from kbuild.publish.card.benchmarks import chart_svg, read_results
+    from kbuild.publish.card.benchmarks import read_results
 
     put(folder, "results/a.json", data)
-    return [chart_svg(run, NAME) for run in read_results(folder / "results")]
+    return read_results(folder / "results")
 
 
 def description(data: bytes, folder: Path) -> object:
@@ -174,15 +174,6 @@ def image(data: bytes, folder: Path) -> object:
     return KernelImage.from_json(read_json(put(folder, "image.json", data), "an image")).to_json()
 
 
-def statement(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.provenance.files import matches_sbom, matches_variant
-
-    put(folder, f"{VARIANT}/metadata.json", b"{}")
-    bom = put(folder, f"{VARIANT}.cdx.json", b"{}")
-    file = put(folder, f"{VARIANT}.intoto.json", data)
-    return matches_variant(file, folder / VARIANT), matches_sbom(file, bom)
-
-
 def bundle(data: bytes, folder: Path) -> object:
     from kbuild.publish.signing import verify
 
@@ -195,7 +186,7 @@ def bundle(data: bytes, folder: Path) -> object:
 
 
 def direct_url(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.provenance.attestation import running_builder
+    from kbuild.pipeline.running_builder import running_builder
     from kbuild.system.processes import ProcessResult
 
     class Silent:

@@ -71,13 +71,6 @@ RESULTS = {
     "machineInfo": {"gpu": "G", "backend": "CUDA 13.0", "pytorchVersion": "2.13.0"},
     "kernelCommitSha": "1a2b3c4",
 }
-STATEMENT = {
-    "_type": "https://in-toto.io/Statement/v1",
-    "subject": [{"name": f"{VARIANT}/metadata.json", "digest": {"sha256": SHA}}],
-    "predicate": {
-        "runDetails": {"byproducts": [{"name": f"{VARIANT}.cdx.json", "digest": {"sha256": SHA}}]}
-    },
-}
 UNIT = {
     "unit": "a.cpp",
     "variant": VARIANT,

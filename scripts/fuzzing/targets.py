@@ -181,7 +181,6 @@ TARGETS: tuple[Target, ...] = (
     Target("results", documents.results, json_of(seeds.RESULTS), JSON, 5),
     Target("aot.json", documents.description, seeds.description_seeds, JSON, 5),
     Target("image", documents.image, seeds.image_seeds, JSON, 30, (ValueError,)),
-    Target("statement", documents.statement, json_of(seeds.STATEMENT), JSON, 12),
     Target(
         "bundle",
         documents.bundle,
@@ -246,15 +245,6 @@ TARGETS: tuple[Target, ...] = (
         10,
     ),
     Target("mach-o", binaries.macho, binaries.macho_seeds, BYTES, 15),
-    Target("pe", binaries.pe, binaries.pe_seeds, BYTES, 1),
-    Target(
-        "elf-comparison",
-        binaries.comparison,
-        binaries.elf_seeds,
-        ELF,
-        6,
-        _errors("publish.comparison.NotElfError"),
-    ),
     Target("object-archive", binaries.object_archive, binaries.archive_seeds, (*BYTES, *TEXT), 15),
     Target("wheel", archives.wheel, archives.wheel_seeds, BYTES, 8),
     Target("debian-package", archives.debian, archives.debian_seeds, BYTES, 8),

@@ -20,12 +20,9 @@ __attribute__((visibility("hidden"))) inline thread_local void* launch_stream = 
 extern "C" __attribute__((weak)) int cudaLaunchKernelExC(const kbuild::LaunchConfig*, const void*, void**);
 
 // What objects call instead of `cudaLaunchKernelExC`: a host function without a stream parameter, or one
-// that hands it to some of its launches only, would launch the others on the default stream. `kbuild
-// check` looks for the text.
+// that hands it to some of its launches only, would launch the others on the default stream.
 KBUILD_FFI int kbuild_aot_launch(const kbuild::LaunchConfig* config, const void* kernel, void** arguments) {
   constexpr int kNoRuntime = 3;  // cudaErrorInitializationError
-  static const char mark[] = "kbuild: objects launch on the stream of the call";
-  asm volatile("" : : "r"(mark));
   kbuild::LaunchConfig own = *config;
   own.stream = kbuild::launch_stream;
   return &cudaLaunchKernelExC == nullptr ? kNoRuntime : cudaLaunchKernelExC(&own, kernel, arguments);

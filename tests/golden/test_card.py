@@ -1,4 +1,4 @@
-"""The cards of the examples, and the chart of a benchmark."""
+"""The cards of the examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.publish.card import make_card
+from kbuild.publish.card import card_text
 from kbuild.publish.card.facts import read_facts
 from kbuild.publish.card.model import BenchmarkRun, Timing, VariantFacts
 
@@ -47,8 +47,8 @@ def built(name: str):
 @pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi", "relu-tvm-ffi"])
 def test_cards_of_the_examples(name, golden):
     project, facts = built(name)
-    card = make_card((project.root / "CARD.md").read_text("utf-8"), facts)
-    golden(f"cards/{name}.md", card.text)
+    card = card_text((project.root / "CARD.md").read_text("utf-8"), facts)
+    golden(f"cards/{name}.md", card)
 
 
 def test_a_card_with_everything(golden):
@@ -61,7 +61,5 @@ def test_a_card_with_everything(golden):
         upstream="https://example.org/upstream",
         source="https://example.org/source",
     )
-    card = make_card((project.root / "CARD.md").read_text("utf-8"), told)
-    golden("cards/everything.md", card.text)
-    for name, svg in card.charts.items():
-        golden(f"cards/{name}", svg)
+    card = card_text((project.root / "CARD.md").read_text("utf-8"), told)
+    golden("cards/everything.md", card)

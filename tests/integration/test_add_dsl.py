@@ -56,14 +56,6 @@ def bench(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Comm
     return CommandProject(folder / "demo", folder / "cache")
 
 
-def test_the_config_and_the_plan(bench: CommandProject, env: dict[str, str]) -> None:
-    assert json.loads(bench.kbuild("check-config", "--json", env=env).stdout)["problems"] == []
-    plans = json.loads(bench.kbuild("plan", "--json", env=env).stdout)
-    kernels = {kernel["language"]: kernel for plan in plans for kernel in plan["aot"]}
-    assert kernels["abacus"]["toolchain"] == ["abacus==1.0"]
-    assert kernels["abacus"]["targets"] == ["cpu"]
-
-
 def test_a_section_is_judged_by_the_dsl(bench: CommandProject, env: dict[str, str]) -> None:
     file = bench.root / "build.toml"
     before = file.read_text()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,8 +21,6 @@ from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile
 STABLE = "relu-stable-abi"
-SOURCE = '#include "torch/api.h"\n#include <vector>\nconst char* where() { return WHERE; }\n'
-HEADER = "#pragma once\n#define WHERE __FILE__\n"
 LOADED_BY_NOTHING_TO_DO = """
 import contextlib, io, sys
 from kbuild.__main__ import main
@@ -30,7 +28,6 @@ with contextlib.redirect_stdout(io.StringIO()):
     main(["build", {root!r}, "--backend", "cpu"])
 print(*sorted(name for name in sys.modules if name.startswith("kbuild.build")))
 """
-needs_cxx = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
 
@@ -54,33 +51,6 @@ def cache_of(bench: CommandProject) -> dict[str, str]:
 
 def outcomes(folder: Path) -> list[str]:
     return [unit.cache for unit in read_log(folder / "run" / "units.jsonl").units]
-
-
-def two_releases(folder: Path) -> list[Path]:
-    """The same header in the trees of two Torch releases."""
-    for release in ("2.13", "2.14"):
-        header = folder / release / "torch" / "api.h"
-        header.parent.mkdir(parents=True)
-        header.write_text(HEADER)
-    time.sleep(0.01)  # what changes while it is compiled is not cached
-    return [folder / "2.13", folder / "2.14"]
-
-
-@needs_cxx
-def test_gcc_shares_an_object_over_torch_releases(tmp_path: Path) -> None:
-    source = tmp_path / "a.cpp"
-    source.write_text(SOURCE)
-    for tree in two_releases(tmp_path):
-        launch(
-            tmp_path, "CXX", "c++", f"-isystem{tree}", f"-ffile-prefix-map={tmp_path}=/kernel",
-            f"-ffile-prefix-map={tree}=/torch", "-fPIC", "-MD", "-MT", "a.o",
-            "-MF", f"{tree}/a.d", "-o", f"{tree}/a.o", "-c", str(source),
-        )  # fmt: skip
-    assert outcomes(tmp_path) == ["miss", "hit"]
-    made = (tmp_path / "2.14" / "a.o").read_bytes()
-    assert made == (tmp_path / "2.13" / "a.o").read_bytes()
-    assert b"/kernel/a.cpp" in made
-    assert f"{tmp_path}/2.14/torch/api.h" in (tmp_path / "2.14" / "a.d").read_text()
 
 
 @needs_nvcc
@@ -112,9 +82,7 @@ def test_a_new_workspace_takes_its_objects_from_the_cache(
     shutil.rmtree(bench.root / "build")
     again = bench.kbuild("build", "--backend", "cpu", "--report")
     assert "2 of 2 objects from cache" in again.stderr
-    assert "report: " in again.stderr
-    page = bench.root / ".kbuild" / "report" / "build.html"
-    assert "relu_cpu/relu_cpu.cpp" in page.read_text()
+    assert re.search(r"relu_cpu/relu_cpu.cpp .* hit", again.stdout)
     assert next(Path(first["path"]).glob("*.so")).read_bytes() == library
     loaded = bench.python(LOADED_BY_NOTHING_TO_DO.format(root=str(bench.root)), cache_of(bench))
     assert loaded.split() == ["kbuild.build", "kbuild.build.state"]
@@ -144,27 +112,6 @@ def test_a_build_that_ran_out_of_time_is_continued(
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], CommandProject]) -> None:
-    bench = example(STABLE)
-    process = subprocess.Popen(  # noqa: TID251
-        (sys.executable, "-m", "kbuild", "build", "--backend", "cpu"),
-        cwd=bench.root,
-        env={**os.environ, **cache_of(bench)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(bench.root.glob(".kbuild/*/tree/build.ninja")) and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert bench.built("--backend", "cpu")["status"] == "built"
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("need_torch")
 def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], CommandProject]) -> None:
     bench = example(STABLE)
     process = subprocess.Popen(  # noqa: TID251
@@ -183,13 +130,3 @@ def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], CommandPr
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     bench.kbuild("toolchain", "prune", "--all")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("--memory", "lots"), ("--time-budget", "soon"), ("--jobs", "0")]
-)
-def test_bad_budgets_are_refused(
-    example: Callable[[str], CommandProject], option: str, value: str
-) -> None:
-    done = example("relu-noarch").kbuild("build", option, value, expect=2)
-    assert option in done.stderr

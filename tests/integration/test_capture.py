@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.plugins.capture.description import snake_case
 from kbuild.plugins.capture.functions import FunctionReader
-from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
 from kbuild.plugins.capture.values import evaluated, truth
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
@@ -523,7 +523,13 @@ SIZES = {
 
 
 @pytest.fixture(scope="session")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def lines() -> list[str]:
+    """What the worker prints."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def answers(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> dict[str, Any]:
     """The worker's answer for each function of the author's file."""
     requests = {
         name: {
@@ -536,7 +542,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         }
         for name, arguments in ARGUMENTS.items()
     }
-    return worker_answers({"author.py": AUTHOR}, requests, tmp_path_factory)
+    return worker_answers({"author.py": AUTHOR}, requests, tmp_path_factory, lines.append)
 
 
 def traces(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -855,6 +861,20 @@ def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
     blocks = {path["steps"][0]["constants"]["BLOCK"]["int"] for path in paths if path["steps"]}
     assert blocks == {"16", "32"}
     assert [path["raises"] for path in paths].count("AssertionError: ") == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        r"x float16\[M, N\], bias None, flag True",
+        r"x float16\[M, N\]: .*, raises ValueError: rows are too long",
+    ],
+)
+def test_each_path_is_a_line(answers: dict[str, Any], lines: list[str], path: str) -> None:
+    assert any(re.fullmatch(f"{PATH_WALKED}{path}", line) for line in lines)
+    assert len(lines) >= sum(
+        len(run["traces"]) for a in answers.values() for run in a.get("runs", ())
+    )
 
 
 # random calls

@@ -335,7 +335,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     names = {expression: f"q{at}" for at, expression in enumerate(EXPRESSIONS)}
     names |= {expression: f"block{at}" for at, expression in enumerate(BLOCKS)}
     names |= {name: name for name in FUNCTIONS}
-    requests = {name: {"function": f"author:{name}", "arguments": X} for name in names.values()}
+    requests = {
+        name: {"function": f"author:{name}", "arguments": X, "random_calls": 0}
+        for name in names.values()
+    }
     modules = {"author.py": author(), "settings.py": SETTINGS}
     found = worker_answers(modules, requests, tmp_path_factory)
     return {expression: found[name] for expression, name in names.items()}

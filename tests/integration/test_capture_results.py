@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.candidates import planned_image_counts
+from kbuild.dsl.candidates import planned_image_texts
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.section import read_section
 from kbuild.plugins.capture.description import CaptureSection, read_declaration
@@ -172,6 +172,11 @@ def shape_of_size(x):
     return out
 def leading(x):
     return scaled(x.new_empty(*x.size()[:-1], x.size(-1) // 8), 2.0)
+def by_rows(x):
+    flat = x.reshape(-1, x.shape[-1])
+    if flat.shape[0] * flat.shape[1] % 7 == 3 and flat.shape[0] >= 32768:
+        return scaled(x, 3.0)
+    return scaled(x, 2.0)
 """
 LINES = {text.strip(): at for at, text in enumerate(AUTHOR.splitlines(), 1)}
 X: dict[str, Any] = {"x": {"shape": ["N"], "dtypes": ["float16"]}}
@@ -245,7 +250,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     compile(captured_source([content]), "captured", "exec")
     kernel = captured_kernel("k", SECTION, content["ops"], content["name"])
     description = {**content, "function": function, "source": "author.py", "notes": []}
-    assert [*shown(description, planned_image_counts(kernel, worker.root))]
+    assert [*shown(description, planned_image_texts(kernel, worker.root))]
     for section in content["ops"]:
         assert [*unguarded(section)] == []
     return content
@@ -353,6 +358,12 @@ def test_parameters_have_other_names_in_ops(worker: Any) -> None:
 def test_leading_dimensions_may_be_any(worker: Any) -> None:
     x = {"shape": ["...", "N"], "dtypes": ["float16"]}
     assert captured(worker, "leading", {"x": x})["ops"][0]["shapes"]["out"] == ["...", "N // 8"]
+
+
+def test_conditions_on_the_product_of_leading_dimensions(worker: Any) -> None:
+    x = {"shape": ["...", "N"], "dtypes": ["float16"]}
+    content = captured(worker, "by_rows", {"x": x})
+    assert "rows >= 32768" in json.dumps(content)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def unresolved(library: Path, cache: Path) -> set[str]:
         pytest.param(
             *("relu-stable-abi", "torch-stable-abi211-cpu-aarch64-linux"), marks=pytest.mark.quick
         ),
+        ("elementwise-tilelang", "torch-stable-abi211-cpu-aarch64-linux"),
     ],
 )
 def test_extensions_resolve(example: Example, name: str, variant: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from kbuild.system.errors import BuildError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from tests.support.dsl.cute_kernels import OLD, VERSION, CuteProject, cache_with_dsl, shop
+from tests.support.dsl.cute_kernels import VERSION, CuteProject, cache_with_dsl, shop
 
 pytestmark = pytest.mark.network
 SOURCE = """\
@@ -216,14 +215,6 @@ def test_the_hosts_part_runs_on_every_cpu(bench: CuteProject, tmp_path: Path) ->
         assert newer_instructions(one.code, tmp_path) == []
 
 
-def test_sizes_and_strides(bench: CuteProject) -> None:
-    made = bench.compile(STRIDED_OP, STRIDED, "sm_80")
-    fast, plain = sorted(made, key=lambda one: not one.unit.aligned)
-    assert fast.image.divisible == {"x", "out", "M", "x.stride.0"}
-    assert fast.image.ones == {"x.stride.1"}
-    assert (plain.image.divisible, plain.image.ones) == (frozenset(), frozenset())
-
-
 def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
     codes = []
     for place in ("here", "there/deeper"):
@@ -232,27 +223,6 @@ def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
             codes.append([(one.image.entry, one.code) for one in made])
     assert codes[0] == codes[1]
     assert not any(b"/tmp/" in code or str(tmp_path).encode() in code for _, code in codes[0])
-
-
-@pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 110 MB more: {OLD}")
-def test_both_kinds_of_machine_code(bench: CuteProject) -> None:
-    twelve = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
-    thirteen = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda13")
-    # The ABI version in the header of the machine code: drivers for CUDA 12 know none above 7.
-    abis = [{code[code.index(b"\x7fELF", 4) + 8] for code in (one.code for one in made)}
-            for made in (twelve, thirteen)]  # fmt: skip
-    assert abis == [{7}, {8}]
-
-
-def test_functions_are_described(bench: CuteProject) -> None:
-    bench.wanted(OP, SOURCE, ["sm_80"])
-    (function,) = bench.compiler.describe(bench.kernel(), bench.folder).values()
-    assert function.name == "add"
-    assert [(one.name, one.is_constant) for one in function.parameters] == [
-        *((name, False) for name in ("x", "extra", "out", "factor", "shape", "flag")),
-        ("wide", True),
-        ("threads", True),
-    ]
 
 
 CLASS = """\

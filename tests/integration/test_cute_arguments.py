@@ -258,17 +258,6 @@ def test_a_dimension_that_choices_fix_is_static(bench: CuteProject, tmp_path: Pa
         assert "hape" in call.call(other, out, parameters=2)
 
 
-def test_what_the_runtime_does_with_the_first_call(bench: CuteProject, tmp_path: Path) -> None:
-    """Why launchers load objects themselves: this touches every device, fitting or not."""
-    call = linked(bench, plain(compiled(bench, NUMBERS_OP, NUMBERS)), tmp_path)
-    out = Tensor(OUT, (4,), (1,))
-    assert call.call(out, 7, 1, 0.5, 0.5, True) == ""
-    devices = ["asked 0", "ready 0", "asked 1", "ready 1", "asked 2"]
-    assert [one for one in call.events if not one.startswith("launch")] == ["library 0", *devices]
-    assert call.call(out, 7, 1, 0.5, 0.5, True) == ""
-    assert call.events == ["launch 0"]
-
-
 STANDIN = """\
 #include <stdint.h>
 int INIT_own(void**);

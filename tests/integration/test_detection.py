@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache import FACTS, Cache
 from tests.support.command_project import CommandProject
 
 pytestmark = [
@@ -73,20 +72,6 @@ def test_a_toolchain_that_is_known_is_not_asked_again(known: tuple[CommandProjec
     assert FOUND not in (again / "log" / "configure.log").read_text()
     assert how(again) == before
     assert library(bench) == bytes_before
-
-
-def test_answers_that_break_cmake_are_forgotten(known: tuple[CommandProject, Path]) -> None:
-    bench, program = known
-    cache = Cache(bench.cache, FACTS)
-    facts = {entry.key: cache.get_json(entry.key, dict) for entry in cache.entries()}
-    kept = {key: fact for key, fact in facts.items() if fact and "files" in fact["answer"]}
-    assert kept
-    for key, fact in kept.items():
-        files = dict.fromkeys(fact["answer"]["files"], "message(FATAL_ERROR no)")
-        fact["answer"]["files"] = files
-        cache.put_json(key, fact)
-    assert FOUND in (rebuilt(bench, program) / "log" / "configure.log").read_text()
-    assert FOUND not in (rebuilt(bench, program) / "log" / "configure.log").read_text()
 
 
 def test_a_compiler_that_changed_is_asked_again(known: tuple[CommandProject, Path]) -> None:

@@ -1,17 +1,16 @@
-"""Every code example of the documents that kbuild implements, in its style, and what comes of it.
+"""Code examples of the documents that kbuild implements, those in a style that no other test has.
 
 What cannot work is refused at its line, with a remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomli
 
-from kbuild.__main__ import main
 from kbuild.system.errors import BuildError
 from tests.support.dsl import cute_kernels, document_kernels, tilelang_kernels, triton_kernels
 from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
@@ -24,13 +23,6 @@ function = "{name}"
 shapes = {{ a = ["m", "k"], b = ["k", "n"], c = ["m", "n"] }}
 dtypes = {{ a = ["float16"], b = "a", c = ["float32"] }}
 contiguous = true
-{more}
-"""
-MAP = """
-schema = "f(Tensor x) -> Tensor y"
-function = "{name}"
-shapes = {{ x = [{shape}], y = "x" }}
-dtypes = ["float32"]
 {more}
 """
 IN_PLACE = """
@@ -62,36 +54,8 @@ TILELANG = {
         "sm_80",
     ),
     "a macro, T.dynamic": (PRODUCT.format(name="dynamic", more=""), "sm_80"),
-    "T.StridedTensor": (MAP.format(name="strided", shape='"m", "n"', more=""), "cpu"),
-    "parameters as sizes": (PRODUCT.format(name="given", more=""), "sm_80"),
     "run-time sizes": (PRODUCT.format(name="counted", more=""), "sm_80"),
-    "dyn_annot, two dimensions": (
-        in_place("either", '"m", "n"', f"{SIZES}, is_flat = false }}"),
-        "cpu",
-    ),
-    "dyn_annot, one dimension": (
-        in_place(
-            "either",
-            '"n"',
-            'constants = { is_flat = true, count = { value = "n", choices = [64] } }',
-        ),
-        "cpu",
-    ),
-    "default of a number": (
-        MAP.format(name="plus", shape='"m", "n"', more=f"contiguous = true\n{SIZES} }}"),
-        "cpu",
-    ),
     "a kernel without effect": (PAIR, "cpu"),
-    "T.Ref": (in_place("referred", "2"), "cpu"),
-    "a macro as an argument": (
-        MAP.format(
-            name="applied",
-            shape='"n"',
-            more='contiguous = true\nconstants = { function = { string = "twice" } }',
-        ),
-        "cpu",
-    ),
-    "a recursive macro": (in_place("recursive", "1", "constants = { count = 4 }", "int32"), "cpu"),
     "a macro with two results": (in_place("pair", '"n"'), "cpu"),
 }
 """Example -> an op, and what it is compiled for."""
@@ -223,43 +187,3 @@ def test_ninetoothed(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, n
     assert made
     assert {one.image.kind for one in made} == {"cubin"}
     assert not (tmp_path / "never").exists()
-
-
-class TestTriton:
-    @pytest.fixture
-    def aot(self, tmp_path, tmp_path_factory, monkeypatch, capsys) -> Callable[..., str]:
-        store = dsl_store("triton-3.9.0", "triton", tmp_path_factory)
-        cache = warm_cache(shared_folder(tmp_path_factory) / "aot-cache", store, tmp_path_factory)
-        monkeypatch.setenv("KBUILD_CACHE_DIR", str(cache))
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "kernel.py").write_text(document_kernels.TRITON)
-
-        def run(*options: str, expect: int = 0) -> str:
-            assert main(["aot", "triton", "kernel.py", *options]) == expect
-            return capsys.readouterr().err
-
-        return run
-
-    @pytest.mark.parametrize("target", ["cuda:80:32", "hip:gfx942:64"])
-    def test_the_command(self, aot, tmp_path: Path, target: str) -> None:
-        signature = "*fp32:16, i32:16, 1024, fp32"
-        options = ("--kernel-name", "kernel", "--num-warps", "2", "--num-stages", "2")
-        aot(*options, "--signature", signature, "--grid", "8,1,1", "--out-name", "scaled",
-            "--out-path", "out/scaled", "--target", target)  # fmt: skip
-        (header,) = (tmp_path / "out").glob("*.h")
-        assert "scaled" in header.read_text()
-        assert "float scale" in header.read_text()
-
-    @pytest.mark.parametrize(
-        ("signature", "grid", "target", "words"),
-        [
-            ("*fp32:8, i32, 1024, fp32", "8,1,1", "cuda:80:32", "`8`"),
-            ("*fp32, i32, 1024, fp32", "8,1,1,1", "cuda:80:32", "8,1,1,1"),
-            ("*fp32, i32, 1024", "8,1,1", "cuda:80:32", "the signature has 3 entries"),
-            ("*fp32, i32, 1024, fp32", "8,1,1", "", "--target"),
-        ],
-    )
-    def test_what_is_refused(self, aot, signature, grid, target, words) -> None:
-        options = ("-n", "kernel", "-s", signature, "-g", grid)
-        said = aot(*options, *(("-t", target) if target else ()), expect=2)
-        assert words in said

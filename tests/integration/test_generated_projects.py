@@ -37,14 +37,6 @@ THREE_CPP = '#include "three.h"\nint three() { return 3; }\n'
 needs_compiler = pytest.mark.skipif(
     shutil.which("c++") is None, reason="needs a C++ compiler: apt install g++"
 )
-NVCC = next(
-    (
-        path
-        for path in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc")
-        if path and Path(path).is_file()
-    ),
-    None,
-)
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs torch: pip install torch"
 )
@@ -268,34 +260,3 @@ def test_cuda_sources_are_translated_with_what_they_include(tmp_path):
     (project / "cuda/dev.cuh").write_text("inline void f() { cudaGetLastError(); }\n")
     changed = {path.name for path, time in translate().items() if first.get(path) != time}
     assert changed == {"a.cu.hip", "dev.cuh"}
-
-
-@needs_compiler
-@pytest.mark.skipif(NVCC is None, reason="needs nvcc: pip install nvidia-cuda-nvcc")
-def test_cuda_libraries_do_not_depend_on_where_they_are_built(tmp_path):
-    variant = "torch-stable-abi211-cu130-aarch64-linux"
-    source = tmp_path / "kernel"
-    source.mkdir()
-    (source / "a.cu").write_text(
-        "__global__ void k(int *x) { *x = 1; }\nvoid launch(int *x) { k<<<1, 1>>>(x); }\n"
-    )
-    (source / "b.cpp").write_text(
-        "#include <cuda_runtime.h>\nvoid launch(int *);\n"
-        "int run() { launch(nullptr); return cudaDeviceSynchronize(); }\n"
-    )
-    code = ("-gencode=arch=compute_80,code=sm_80",)
-    parts = (
-        Component(BINDING, (Source("b.cpp", "CXX"),)),
-        Component("k", (Source("a.cu", "CUDA"),), flags=(("CUDA", code),)),
-    )
-    plan = replace(plan_of(variant), components=parts, libraries=("CUDA::cudart",), files=())
-    built = []
-    for name in ("one", "two"):
-        generate(plan).write(tmp_path / name)
-        facts = ("KBUILD_TORCH_INCLUDE_DIRS=/none", f"CMAKE_CUDA_COMPILER={NVCC}")
-        configure(tmp_path / name, source, f"KBUILD_VARIANT={variant}", *facts)
-        ninja(tmp_path / name)
-        built.append((tmp_path / name / "tree" / f"{plan.ops_name}.abi3.so").read_bytes())
-    assert built[0] == built[1]
-    assert b".nv_fatbin" in built[0]
-    assert str(tmp_path).encode() not in built[0]

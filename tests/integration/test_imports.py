@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +13,9 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.devices import device_facts, vendor_facts
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.language import LANGUAGES
 from kbuild.ops.unit import ImageTarget
 from kbuild.system.errors import BuildError
-from kbuild.system.processes import LocalRunner
-from kbuild.system.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.capture_worker import worker_answers
 from tests.support.dsl.triton_kernels import VERSION, TritonProject, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
@@ -29,7 +23,6 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
 ]
-ROOT = Path(__file__).parents[2]
 AUTHOR = """\
 import functools
 import math
@@ -235,20 +228,6 @@ FORMS = {
         "NEW = torch.version.cuda.startswith('1')"
     ),
 }  # fmt: skip
-DRIVER_PROGRAM = """
-import io, json, os, sys
-from kbuild.plugins.capture.worker import request as capture
-for requests in json.load(sys.stdin):
-    for request in requests:
-        if not os.fork():
-            sys.stdin = io.StringIO(json.dumps(request))
-            sys.path.insert(0, request["folders"][0])
-            capture.main()
-            os._exit(0)
-        os.wait()
-        if not json.load(open(requests[0]["answer"])).get("asked"):
-            break
-"""
 
 
 def source(form: Form) -> str:
@@ -274,43 +253,36 @@ def bench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tri
 
 
 @pytest.fixture(scope="session")
-def captured(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The answer for each form: for all archs, or for each where it asks for one."""
-    environments = DslEnvironments(WheelInstaller(LocalRunner(), open_store(cache)))
-    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
-    triton, folder = environments.provide("triton", pins).root, tmp_path_factory.mktemp("captured")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The answers for each form: one for all archs, or one for each where it asks for the arch."""
+    modules = {f"author{at}.py": source(form) for at, form in enumerate(FORMS.values())}
     general = vendor_facts("cuda")
-    devices = {"": general} | {
+    arguments = {"x": {"shape": ["N"], "dtypes": ["float32"], "contiguous": True}}
+    requests = {
+        name: {
+            "function": f"author{at}:f", "arguments": arguments, "device": general,
+            "random_calls": 0,
+        }
+        for at, name in enumerate(FORMS)
+    }  # fmt: skip
+    found = worker_answers(modules, requests, tmp_path_factory)
+    devices = {
         arch: {**device_facts(ImageTarget.parse(target), ""), **general}
         for arch, target in (("8.0", "sm_80"), ("9.0", "sm_90"))
     }
-    requests = []
-    for at, form in enumerate(FORMS.values()):
-        place = folder / str(at)
-        place.mkdir()
-        (place / "author.py").write_text(source(form))
-        requests.append([
-            {
-                "function": "author:f", "folders": [str(place)], "device": device, "sizes": {},
-                "arguments": {"x": {"shape": ["N"], "dtypes": ["float32"], "contiguous": True}},
-                "examples": {}, "answer": str(place / f"{arch}.json"), "seconds": 300,
-            }
-            for arch, device in devices.items()
-        ])  # fmt: skip
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(triton), str(ROOT))),
-        "CUDA_VISIBLE_DEVICES": "",
+    again = {
+        f"{name}-{arch}": {**requests[name], "device": device}
+        for name, answer in found.items()
+        if answer.get("asked")
+        for arch, device in devices.items()
     }
-    command = (sys.executable, "-c", DRIVER_PROGRAM)
-    done = LocalRunner().run(command, cwd=folder, env=env, stdin=json.dumps(requests))
-    assert done.returncode == 0, done.output
-    found: dict[str, Any] = {}
-    for at, name in enumerate(FORMS):
-        files = {arch: folder / str(at) / f"{arch}.json" for arch in devices}
-        answers = {a: json.loads(file.read_text()) for a, file in files.items() if file.is_file()}
-        found[name] = {a: answer for a, answer in answers.items() if not answer.get("asked")}
-    return found
+    by_arch = worker_answers(modules, again, tmp_path_factory)
+    return {
+        name: {arch: by_arch[f"{name}-{arch}"] for arch in devices}
+        if answer.get("asked")
+        else {"": answer}
+        for name, answer in found.items()
+    }
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -332,7 +304,7 @@ def test_a_capture(captured: dict[str, Any], name: str) -> None:
     if refused := form.refused or form.captured:
         for answer in answers.values():
             assert re.search(refused, answer.get("error", "")), answer
-            assert answer["place"].endswith(f"author.py:{line_of(form)}"), answer
+            assert re.search(rf"author\d+\.py:{line_of(form)}$", answer["place"]), answer
         return
     launches = {arch: list(launches_of(answer)) for arch, answer in answers.items()}
     warps = {

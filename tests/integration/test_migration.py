@@ -7,35 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, CommandProject, run
+from tests.support.command_project import CommandProject, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
-SETUP = """
-from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
-
-setup(name="shift", ext_modules=[CppExtension("shift", ["shift.cpp"])],
-      cmdclass={"build_ext": BuildExtension})
-"""
-SOURCE = """
-#include <torch/extension.h>
-
-static int calls = 0;
-
-torch::Tensor shift(const torch::Tensor &x, int by, float factor) {
-  calls++;
-  return x * factor + by;
-}
-void shift_(torch::Tensor &x, int by) { x.add_(by); }
-int count() { return calls; }
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("shift", &shift, py::arg("x"), py::arg("by") = 1, py::arg("factor") = 2.0);
-  m.def("shift_", &shift_);
-  m.def("count", &count);
-}
-"""
 USE = """
 import torch
 from pathlib import Path
@@ -56,26 +31,6 @@ def migrate(package: Path, folder: Path, check: str) -> None:
     code = USE.format(path=str(folder), check=check)
     done = run((sys.executable, "-W", "ignore", "-c", code), cwd=folder.parent)
     assert done.returncode == 0, done.stderr
-
-
-def test_setup_with_pybind(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "setup.py").write_text(SETUP)
-    (package / "shift.cpp").write_text(SOURCE)
-    check = """
-assert torch.equal(kernel.shift(x), x * 2 + 1) and torch.equal(kernel.shift(x, by=3), x * 2 + 3)
-kernel.shift_(x, 4)
-assert torch.equal(x, torch.full((2, 3), 5.0)) and kernel.count() == 2
-"""
-    migrate(package, tmp_path / "project", check)
-
-
-@pytest.mark.quick
-def test_cmake_with_torch_library(tmp_path: Path) -> None:
-    package = ROOT / "tests" / "support" / "foreign" / "cmake"
-    check = "assert torch.equal(kernel.row_sum(x), torch.full((2,), 3.0))"
-    migrate(package, tmp_path / "project", check)
 
 
 SEVERAL = {
@@ -100,7 +55,7 @@ for library in ("_A", "_B"):
         raise ImportError(library)
     torch.ops.load_library(spec.origin)
 
-from several._C import scaled
+from several._C import count, scaled, shift_
 
 one, two, three = torch.ops.several.one, torch.ops.several.two, torch.ops.several.three
 
@@ -134,10 +89,18 @@ static auto registry = torch::RegisterOperators().op("several::three", &three);
 """,
     "csrc/c.cpp": """#include <torch/extension.h>
 #include <ATen/ATen.h>
-at::Tensor scaled(std::optional<at::Tensor> &x, int by) { return *x * by; }
+static int calls = 0;
+at::Tensor scaled(std::optional<at::Tensor> &x, int by, float more) {
+  calls++;
+  return *x * by + more;
+}
+void shift_(torch::Tensor &x, int by) { x.add_(by); }
+int count() { return calls; }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("scaled", &scaled, py::arg("x"), py::arg("by") = 4,
+  m.def("scaled", &scaled, py::arg("x"), py::arg("by") = 4, py::arg("more") = 0.0,
         py::call_guard<py::gil_scoped_release>());
+  m.def("shift_", &shift_);
+  m.def("count", &count);
 }
 """,
 }
@@ -151,6 +114,8 @@ def test_several_extensions_of_all_kinds(tmp_path: Path) -> None:
         (package / name).write_text(text)
     check = """
 assert [f(x)[0, 0].item() for f in (kernel.one, kernel.two, kernel.three)] == [2, 3, 4]
-assert kernel.scaled(x)[0, 0].item() == 4 and kernel.scaled(x, by=5)[0, 0].item() == 5
+assert kernel.scaled(x)[0, 0].item() == 4 and kernel.scaled(x, by=5, more=0.5)[0, 0].item() == 5.5
+kernel.shift_(x, 4)
+assert torch.equal(x, torch.full((2, 3), 5.0)) and kernel.count() == 2
 """
     migrate(package, tmp_path / "project", check)

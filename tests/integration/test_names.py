@@ -69,17 +69,6 @@ def test_a_folder_that_cmake_cannot_take(tmp_path: Path, name: str, words: str) 
     ]
 
 
-@pytest.mark.compile
-@pytest.mark.torch
-@pytest.mark.usefixtures("need_torch")
-def test_nothing_is_started_in_such_a_folder(tmp_path: Path) -> None:
-    plain = write_tiny(tmp_path, "cpu")
-    root = plain.root.rename(tmp_path / "a;b")
-    done = CommandProject(root, plain.cache).kbuild("build", expect=2)
-    assert "the path has `;`, which CMake or ninja cannot take" in done.stderr
-    assert not (root / ".kbuild").exists()
-
-
 @pytest.mark.parametrize("name", ['a"b', "a;b", "a\\b", "a$<1:x>", "a${X}b"])
 def test_a_file_that_cmake_cannot_install(tmp_path: Path, name: str) -> None:
     bench = write_tiny(tmp_path, "cpu")

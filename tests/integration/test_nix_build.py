@@ -246,16 +246,10 @@ class TestSameBytes:
         fixture = {STABLE_CPU: "stable_cpu", STABLE_CUDA: "stable_cuda"}[request.param]
         return request.param, request.getfixturevalue(fixture)
 
-    def test_a_second_build_is_identical(self, sandbox, stable, variant) -> None:
-        name, built = variant
-        again, said = sandbox.build(stable, f"redistributable.{name}.compiled", "--rebuild")
-        assert "built in" in said  # kbuild says this of what it builds
-        assert sandbox.references(again) == sandbox.references(built) == []
-        assert files_of(again) == files_of(built)
-
     def test_the_local_driver_gives_the_same(self, sandbox, stable, variant, tmp_path) -> None:
         """Bit by bit, with the toolchains that Nix installed."""
         name, built = variant
+        assert sandbox.references(built) == []
         project = stable_abi(sandbox, tmp_path)
         cache = tmp_path / "cache"
         (cache / "store").mkdir(parents=True)

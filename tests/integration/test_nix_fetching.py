@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -152,7 +151,9 @@ class User:
 
     def build(self, *, expect: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
         environment = self.environment | more
-        done = self.kernel.kbuild("build", "--variant", VARIANT, expect=expect, env=environment)
+        done = self.kernel.kbuild(
+            "build", "--driver", "nix", "--variant", VARIANT, expect=expect, env=environment
+        )
         if not expect:
             read = (self.kernel.root / "build" / VARIANT / "__init__.py").read_text()
             assert read.split()[0] == hashlib.sha256(self.wheel.read_bytes()).hexdigest()
@@ -182,7 +183,7 @@ def user(sandbox: Sandbox, tmp_path: Path) -> User:
     hidden = dict.fromkeys((name for name in os.environ if name.startswith("PIP_")), "")
     environment = {
         **hidden, **sandbox.environment(), "PIP_CONFIG_FILE": "", "HOME": str(home),
-        "XDG_CONFIG_HOME": "", "KBUILD_TOOLCHAIN": "", "KBUILD_DRIVER": "nix",
+        "XDG_CONFIG_HOME": "", "KBUILD_TOOLCHAIN": "",
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
     return User(made, home, wheel, environment)
@@ -220,34 +221,6 @@ class TestPlaces:
         opened(folder, elsewhere)
         user.build()
 
-    def test_a_folder_that_builders_cannot_read(self, user, tmp_path) -> None:
-        folder = tmp_path / "wheels"
-        folder.mkdir(mode=0o700)
-        shutil.copy(user.wheel, folder)
-        user.configure(f"no-index = true\nfind-links = {folder}\n")
-        assert f"chmod -R o+rX {folder}" in user.build(expect=5).stderr
-
-    def test_an_index_of_files_with_its_files_beside_it(self, user, tmp_path) -> None:
-        page = tmp_path / "mirror" / "simple" / "odd-wheel" / "index.html"
-        page.parent.mkdir(parents=True)
-        (tmp_path / "mirror" / "files").mkdir()
-        shutil.copy(user.wheel, tmp_path / "mirror" / "files")
-        name = user.wheel.name
-        page.write_text(f'<a href="../../files/{name}">{name}</a>')
-        empty = tmp_path / "empty"
-        empty.mkdir()
-        opened(empty, tmp_path / "mirror")
-        user.configure(
-            f"index-url = file://{empty}\nextra-index-url = file://{tmp_path}/mirror/simple\n"
-        )
-        user.build()
-
-    def test_a_place_that_is_not_named_is_not_seen(self, user, tmp_path) -> None:
-        """What shows that the others are lent, and not simply there."""
-        user.configure(f"no-index = true\nfind-links = {tmp_path}/missing\n")
-        done = user.build(expect=5)
-        assert "odd-wheel" in done.stderr.replace("_", "-")
-
 
 class TestCredentials:
     def test_in_the_address_and_nowhere_else(self, user, tmp_path) -> None:
@@ -257,24 +230,6 @@ class TestCredentials:
             done = user.build()
         assert PASSWORD not in done.stdout + done.stderr
         assert traces(began, user.kernel.root, user.kernel.cache) == []
-
-    def test_in_a_netrc(self, user) -> None:
-        began = time.time()
-        (user.home / ".netrc").write_text(
-            f"machine 127.0.0.1 login me password {PASSWORD}\n"
-            f"machine elsewhere.invalid login me password {PASSWORD}-too\n"
-        )
-        (user.home / ".netrc").chmod(0o600)
-        with served(Server(user.wheel, needs_password=True)) as server:
-            user.configure(f"index-url = http://127.0.0.1:{server.port}/simple\n")
-            user.build()
-        assert traces(began, user.kernel.root, user.kernel.cache) == []
-
-    def test_none_is_a_failure_that_says_so(self, user) -> None:
-        with served(Server(user.wheel, needs_password=True)) as server:
-            user.configure(f"index-url = http://127.0.0.1:{server.port}/simple\n")
-            done = user.build(expect=5)
-        assert "401" in done.stderr
 
 
 def traces(began: float, *folders: Path) -> list[Path]:
@@ -315,17 +270,3 @@ class TestConnections:
             )
             user.build()
         assert any(path.startswith("/files/") for path in server.asked)
-
-    @pytest.mark.parametrize("how", ["proxy of pip", "http_proxy", "HTTP_PROXY"])
-    def test_a_proxy(self, user, how) -> None:
-        unset: dict[str, Any] = dict.fromkeys(
-            ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"), ""
-        )
-        with served(Server(user.wheel)) as server:
-            address = f"http://127.0.0.1:{server.port}"
-            line = f"proxy = {address}\n" if how == "proxy of pip" else ""
-            trusted = "trusted-host = index.invalid\n"
-            user.configure(f"index-url = http://index.invalid/simple\n{trusted}{line}")
-            user.build(**unset | ({} if line else {how: address}))
-        assert all(path.startswith("http://index.invalid/") for path in server.asked)
-        assert any("/files/" in path for path in server.asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -19,10 +18,9 @@ from kbuild.plan.selection import (
     environment_variants,
     project_variants,
 )
-from kbuild.project.matrix import matrix_entries
 from kbuild.system.sourcetree import SourceTree
 from tests.support.command_project import ROOT
-from tests.support.nix.evaluation import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
+from tests.support.nix.evaluation import EXAMPLES, NixBench, flake, needs_nix, nix_bench
 from tests.support.nix.projects import Generated, Tree
 
 pytestmark = needs_nix
@@ -152,29 +150,6 @@ def test_the_same_environments(described, projects) -> None:
         assert {e["variant"] for e in theirs} - {None} <= known
 
 
-MATRIX = """
-  matrix = (import ./nix/matrix.nix { inherit lib; }) {
-    toml.general.backends = [ "cpu" "cuda" "rocm" "xpu" "metal" ];
-  };
-"""
-
-
-def test_both_read_the_same_data(bench, tmp_path) -> None:
-    flake(tmp_path, MATRIX)
-    found, _ = bench.eval(f"path:{tmp_path}#matrix")
-    ours = [
-        (str(entry.torch), entry.backend, str(entry.system), entry.default,
-         str(entry.backend_version) if entry.backend_version else None)
-        for entry in matrix_entries()
-    ]  # fmt: skip
-    keys = ("torch", "backend", "system", "isDefault", "toolkit")
-    assert [tuple(entry[key] for key in keys) for entry in found] == ours
-    file = tmp_path / "kbuild/project/matrix/versions.toml"
-    file.write_text(file.read_text().replace('"2.15"', '"2.16"'))
-    changed, _ = bench.eval(f"path:{tmp_path}#matrix")
-    assert {entry["torch"] for entry in changed} >= {"2.16"}
-
-
 class TestChoices:
     def names(self, bench: NixBench, place: Path, arguments: str, expect: int = 0) -> Any:
         toml = "lib.readToml ./build.toml"
@@ -196,24 +171,9 @@ class TestChoices:
             "torch212-cxx11-xpu20253-x86_64-linux",
         ]
 
-    def test_releases_by_name(self, bench, tmp_path) -> None:
-        chosen = 'torchVersions = _: [ "2.14" ]; systems = [ "aarch64-darwin" ];'
-        found = self.names(bench, tmp_path, chosen)
-        assert found == ["torch214-cpu-aarch64-darwin", "torch214-metal-aarch64-darwin"]
-
     def test_a_release_that_is_not_known(self, bench, tmp_path) -> None:
         said = self.names(bench, tmp_path, 'torchVersions = _: [ "1.0" ];', expect=1)
         assert "torchVersions: kbuild has no Torch 1.0, only 2.11, 2.12" in said
-
-
-def test_names_are_there_at_once(bench, tmp_path) -> None:
-    """Cold: nothing of the flake is in the store."""
-    outputs = "names = map (v: v.name) (variantsOf { toml = lib.readProject ./kernel; });"
-    copied("relu", flake(tmp_path, outputs) / "kernel")
-    start = time.perf_counter()
-    found, _ = bench.eval(f"path:{tmp_path}#names")
-    assert len(found) > 50
-    assert time.perf_counter() - start < 3  # 0.3 s on a quiet machine
 
 
 TYPES = (1, 1.5, True, "", "x", "cuda", "2.12", [], {}, [1], ["x", ".."], [[]], {"x": 1}, [{}])

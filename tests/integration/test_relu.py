@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -33,13 +34,6 @@ import torch
 @torch.library.custom_op("mine::op", mutates_args=())
 def _op(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
-"""
-FROM_HUB = """
-import torch
-from kernels import get_kernel
-kernel = get_kernel("kbuild-examples/relu", version=1, backend="cpu")
-assert torch.equal(kernel.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
-print(kernel.__name__)
 """
 
 
@@ -86,11 +80,6 @@ def test_the_client_loads_it_by_path(relu: CommandProject) -> None:
     assert "_relu_cpu_" in relu.python(LOAD.format(path=str(relu.root / "build")))
 
 
-def test_the_client_finds_it_through_local_kernels(relu: CommandProject) -> None:
-    env = {"LOCAL_KERNELS": f"kbuild-examples/relu={relu.root / 'build'}"}
-    assert "_relu_cpu_" in relu.python(FROM_HUB, env)
-
-
 @pytest.mark.quick
 def test_nothing_starts_when_nothing_changed(relu: CommandProject, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
@@ -117,15 +106,6 @@ def edited(file: Path) -> Iterator[None]:
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_touched_source_is_nothing_to_do(relu: CommandProject) -> None:
-    source = relu.root / "relu_cpu" / "relu_cpu.cpp"
-    status = source.stat()
-    source.touch()
-    entry = relu.built("--backend", "cpu")
-    assert (entry["status"], entry["steps"]) == ("up-to-date", 0)
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
 def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(
     relu: CommandProject,
 ) -> None:
@@ -138,18 +118,6 @@ def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(
         assert entry["steps"] >= 2
         assert "relu_cpu.cpp" not in log.read_text()
     relu.built("--backend", "cpu")
-
-
-def test_a_changed_python_file_is_shipped(relu: CommandProject) -> None:
-    source = relu.root / "torch-ext" / "relu" / "__init__.py"
-    text = source.read_text()
-    source.write_text(text + "\nMARK = 41\n")
-    try:
-        relu.built("--backend", "cpu")
-        assert "MARK = 41" in (variant_of(relu) / "__init__.py").read_text()
-    finally:
-        source.write_text(text)
-        relu.built("--backend", "cpu")
 
 
 @pytest.mark.quick
@@ -195,20 +163,6 @@ def test_a_broken_promise_keeps_the_good_build(relu: CommandProject) -> None:
         relu.built("--backend", "cpu")
 
 
-def test_an_op_in_another_namespace_of_c_plus_plus(relu: CommandProject) -> None:
-    source = relu.root / "torch-ext" / "torch_binding.cpp"
-    text = source.read_text()
-    other = 'TORCH_LIBRARY_FRAGMENT(relu, m) { m.def("other(Tensor x) -> Tensor"); }'
-    source.write_text(f"{text}\n{other}\n")
-    try:
-        done = relu.kbuild("build", "--backend", "cpu", expect=6)
-        assert "`relu::other`" in done.stderr
-        assert "outside the kernel's namespace" in done.stderr
-    finally:
-        source.write_text(text)
-        relu.built("--backend", "cpu")
-
-
 @pytest.mark.quick
 def test_its_own_tests_pass_against_the_built_variant(relu: CommandProject) -> None:
     done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
@@ -228,24 +182,10 @@ def test_its_own_tests_pass_in_an_environment_made_for_its_torch(relu: CommandPr
     assert (report["passed"] > 0, report["failed"]) == (True, 0)
 
 
-def test_another_output_folder(relu: CommandProject, tmp_path: Path) -> None:
-    entry = relu.built("--backend", "cpu", "--output", str(tmp_path / "out"))
-    assert entry["path"].startswith(str(tmp_path))
-    assert (Path(entry["path"]) / "metadata.json").is_file()
-
-
 @pytest.mark.quick
 def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: CommandProject) -> None:
     done = relu.kbuild("build", "--variant", "torch213-metal-aarch64-darwin", expect=4)
     assert "needs aarch64-darwin" in done.stderr
-
-
-def test_the_whole_project_skips_what_this_machine_cannot_build(relu: CommandProject) -> None:
-    outcomes = relu.build()
-    statuses = {entry["status"] for entry in outcomes.values()}
-    assert statuses <= {"built", "up-to-date", "skipped"}
-    skipped = [entry for entry in outcomes.values() if entry["status"] == "skipped"]
-    assert all(entry["reason"] for entry in skipped)
 
 
 def test_flags_from_the_environment_stay_out(relu: CommandProject) -> None:
@@ -274,6 +214,13 @@ def test_two_versions_work_in_one_process(relu: CommandProject, tmp_path: Path) 
     relu.git("commit", "-qam", "next")
     relu.built("--backend", "cpu")
     assert json.loads((variant_of(relu) / "metadata.json").read_text())["id"] != before
-    done = relu.kbuild("check-builds", "--only", "load", "--load", "--beside", str(old), "--json")
-    (target,) = json.loads(done.stdout)["targets"]
-    assert target["outputs"][0]["checks"] == {"load": "ok"}, done.stdout
+    script = (
+        "import sys, torch; from pathlib import Path; from kernels import get_local_kernel\n"
+        "old, new = (get_local_kernel(Path(path), backend='cpu') for path in sys.argv[1:])\n"
+        "assert old.relu is not new.relu\n"
+        "x = torch.tensor([-1.0, 2.0])\n"
+        "assert [k.relu(x).tolist() for k in (old, new)] == [[0.0, 2.0]] * 2\n"
+    )
+    folders = (str(old), str(relu.root / "build"))
+    done = run((sys.executable, "-c", script, *folders), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.support.command_project import ROOT, CommandProject, mutant
+from tests.support.command_project import CommandProject, mutant
 from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
@@ -19,7 +17,6 @@ pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("n
 MAP = '"-ffile-prefix-map=${KBUILD_SOURCE_DIR}=/kernel"'
 EPOCH = ', "SOURCE_DATE_EPOCH": epoch'
 OPTIMIZER = (".gnu.lto_", ".gnu.debuglto_")
-SEED = "-frandom-seed=${name}"
 
 
 @pytest.fixture
@@ -80,52 +77,25 @@ def test_a_changed_library_is_found_and_explained(tiny: CommandProject) -> None:
     shutil.rmtree(tiny.root / ".git")  # or the recorded commit would be built
     done = tiny.kbuild("reproduce", "--json", expect=6)
     (outcome,) = json.loads(done.stdout)
-    found = {one["path"]: one["places"] for one in outcome["differences"]}
+    found = {one["path"]: one["lines"] for one in outcome["differences"]}
     assert len(found) == 2  # the library, and the metadata with its digest
-    (library,) = [places for path, places in found.items() if path.endswith(".so")]
-    texts = {(one["before"], one["after"]) for one in library if one["section"] == ".rodata"}
-    assert texts == {("`TINY_SAYS`", "`TINY_TELL`")}
+    (lines,) = [lines for path, lines in found.items() if path.endswith(".so")]
+    assert lines[0].startswith("byte 0x")
     assert Path(built["path"]).is_dir()
 
 
 @pytest.mark.parametrize(
-    ("file", "flag", "leak"),
+    ("file", "flag"),
     [
-        ("templates/project/cmake/kbuild.cmake", MAP, r"`(/\w+|…[^/]*)/.*"),
-        # The date, where the other time zone has another one; else the time.
-        ("kbuild/toolchains/host.py", EPOCH, r"`([A-Z][a-z]+ [ \d]\d 20\d\d|\d\d:\d\d:\d\d)`"),
+        ("templates/project/cmake/kbuild.cmake", MAP),
+        ("kbuild/toolchains/host.py", EPOCH),
     ],
     ids=["places", "time"],
 )
-def test_each_flag_is_needed(
-    tiny: CommandProject, tmp_path: Path, file: str, flag: str, leak: str
-) -> None:
-    """A kbuild without it does not reproduce, and `kbuild reproduce` shows what leaked."""
+def test_each_flag_is_needed(tiny: CommandProject, tmp_path: Path, file: str, flag: str) -> None:
+    """A kbuild without it does not reproduce."""
     env = {"PYTHONPATH": str(mutant(tmp_path, (file, flag)))}
     tiny.kbuild("build", "--backend", "cpu", env=env)
     done = tiny.kbuild("reproduce", "--json", expect=6, env=env)
-    places = [one for diff in json.loads(done.stdout)[0]["differences"] for one in diff["places"]]
-    (place,) = [one for one in places if one["section"] == ".rodata"]
-    assert place["before"] != place["after"]
-    assert re.fullmatch(leak, place["before"])
-
-
-def test_objects_need_the_seed(tiny: CommandProject, tmp_path: Path) -> None:
-    """It is in no library, but the object cache would give what it does not get."""
-    env = {
-        "PYTHONPATH": str(mutant(tmp_path, ("templates/project/cmake/kbuild.cmake", SEED))),
-        "KBUILD_CACHE": "off",
-    }
-    tiny.kbuild("build", "--backend", "cpu", env=env)
-    other = clone_of(tiny, "elsewhere", "other-cache")
-    other.kbuild("build", "--backend", "cpu", env=env)
-    assert [*map(set, objects_of(other.root))] != [*map(set, objects_of(tiny.root))]
-
-
-def test_examples_have_no_place_in_them(example: Callable[[str], CommandProject]) -> None:
-    """The real thing: the library of an example knows neither its folder nor this machine's."""
-    bench = example("relu-stable-abi")
-    built = bench.built("--backend", "cpu")
-    (library,) = Path(built["path"]).glob("*.so")
-    for place in (bench.root, bench.cache, Path.home(), ROOT):
-        assert str(place).encode() not in library.read_bytes()
+    (outcome,) = json.loads(done.stdout)
+    assert any(one["path"].endswith(".so") for one in outcome["differences"])

@@ -46,19 +46,6 @@ def test_the_kernels_of_one_function_stay_apart(product):
     assert len(kernels) == 2
 
 
-def test_each_device_is_prepared_once(product):
-    seen = []
-    for device in (3, 4, 3, 4):
-        assert product.call(device=device) == 0
-        seen += [one["device"] for one in product.said("prepare")]
-    assert seen == ["3", "4"]
-
-
-def test_an_empty_result_is_no_launch(product):
-    assert product.call(size=0) == 0
-    assert product.said("launch") == []
-
-
 @pytest.mark.parametrize(
     ("fails", "device", "words"),
     [

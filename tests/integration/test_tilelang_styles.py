@@ -205,14 +205,6 @@ def test_what_is_refused(tilelang, name, words, hint):
     assert hint in caught.value.hint
 
 
-def test_what_a_release_does_not_have(tmp_path):
-    source = "import tilelang\n\n@tilelang.lazy_jit\ndef f(x):\n    return x\n"
-    with shop(tmp_path / "old", source) as found, pytest.raises(BuildError) as caught:
-        found.functions()
-    assert "k.py:3: AttributeError" in caught.value.message
-    assert "`@tilelang.jit`: since 0.1.8 it does both" in caught.value.hint
-
-
 class TestAutotune:
     def test_configs_made_by_a_function(self, tilelang):
         found = tilelang.functions()["tuned"]

@@ -108,14 +108,6 @@ def test_it_needs_the_runtime_and_offers_its_functions(relu: CommandProject) -> 
     assert {symbol.name for symbol in elf.exported} == functions
 
 
-def test_its_functions_are_called_by_the_check(relu: CommandProject, python: Path) -> None:
-    done = relu.kbuild("check-builds", "--python", str(python), "--strict", "--json")
-    (target,) = json.loads(done.stdout)["targets"]
-    (output,) = target["outputs"]
-    assert output["checks"]["load"] == output["checks"]["tvm-ffi-abi"] == "ok", done.stdout
-    assert [found for found in output["findings"] if found["severity"] != "info"] == []
-
-
 @pytest.mark.quick
 def test_its_own_tests_pass(relu: CommandProject, python: Path) -> None:
     done = relu.kbuild("test", "--python", str(python), "--", "-q")
@@ -199,27 +191,3 @@ def test_candidates_of_functions_are_tuned(
     (row,) = json.loads((bench.root / "tuned" / "cpu.json").read_text())["rows"]
     assert row["op"] == "axpy"
     assert row["constants"]["block"] in {64, 1024}
-
-
-def test_a_new_project_builds_and_passes(
-    python: Path, tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
-) -> None:
-    folder = tmp_path_factory.mktemp("new")
-    outside = CommandProject(folder, warm(folder / "cache"))
-    outside.kbuild("init", "--name", "org/scale", "--framework", "tvm-ffi", "--backends", "cpu")
-    bench = CommandProject(folder / "scale", outside.cache)
-    bench.build("--toolchain", "wheels", "--variant", VARIANT)
-    done = bench.kbuild("test", "--python", str(python), "--", "-q", "-k", "not compile")
-    assert "passed" in done.stdout + done.stderr
-
-
-def test_without_a_compiler_for_it_no_variant_is_built(
-    relu: CommandProject,
-) -> None:
-    """ROCm and XPU are generated; this machine need not be able to build them."""
-    if shutil.which("icpx"):
-        pytest.skip("this machine has a SYCL compiler")
-    done = relu.kbuild(
-        "build", "--toolchain", "wheels", "--variant", "tvm-ffi01-xpu20260-*", expect=4
-    )
-    assert "needs a xpu compiler" in done.stderr

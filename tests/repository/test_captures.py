@@ -29,6 +29,9 @@ def test_the_example_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", str(ROOT / PROJECTS[0]), "--show", "--name", "rms_norm"]) == 0
     printed = capsys.readouterr().out
     assert "rms_norm(Tensor x, Tensor weight, float eps=1e-06) -> Tensor\n" in printed
-    assert "images      90 for each arch\n" in printed
+    assert (
+        "images/arch 60: 10 values of the constant `BLOCK` (6 images each), 3 combinations of "
+        "`dtypes` (20 images each), 2 assumptions about alignment (30 images each)\n"
+    ) in printed
     assert "launch      _rms_norm_forward[rows]\n" in printed
     assert "attention" not in printed.replace("attention_ops", "")

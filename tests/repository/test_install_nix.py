@@ -26,22 +26,20 @@ def installed(machine: Machine, *argv: str, **env: str) -> str:
 
 class TestDistribution:
     def test_packages_users_and_settings(self, machine):
-        said = installed(machine)
+        said = installed(machine, "--from", "a-spec")
         assert "installing the distribution's Nix" in said
-        assert any("apt-get install" in c and "nix-bin" in c for c in machine.calls())
+        calls = machine.calls()
+        (nix,) = (i for i, c in enumerate(calls) if "apt-get install" in c and "nix-bin" in c)
+        (kbuild,) = (i for i, c in enumerate(calls) if c.startswith("uv tool install"))
+        assert nix < kbuild
+        assert not any("systemctl" in c or "nix-setup-systemd" in c for c in calls)
+        assert not any(c.startswith("sudo") for c in calls)  # it is root
         assert machine.accounts() == USERS
         assert machine.nix_conf.read_text() == INCLUDE
         text = machine.settings.read_text()
         assert "experimental-features = nix-command flakes\n" in text
         assert "\nsandbox = true\n" in text
         assert "\nsandbox-fallback = false\n" in text
-
-    def test_kbuild_comes_after_it(self, machine):
-        installed(machine, "--from", "a-spec")
-        calls = machine.calls()
-        (nix,) = (i for i, call in enumerate(calls) if "apt-get install" in call)
-        (kbuild,) = (i for i, call in enumerate(calls) if call.startswith("uv tool install"))
-        assert nix < kbuild
 
     @pytest.mark.parametrize(
         ("manager", "call"),
@@ -86,10 +84,6 @@ class TestDistribution:
         installed(machine)
         assert any("bash-static" in call for call in machine.calls()) == asked
 
-    def test_no_daemon_without_systemd(self, machine):
-        installed(machine)
-        assert not any("systemctl" in c or "nix-setup-systemd" in c for c in machine.calls())
-
     def test_users_that_are_there_are_not_made(self, machine):
         (machine.home / "accounts").write_text("\n".join(sorted(USERS)))
         installed(machine)
@@ -117,10 +111,6 @@ class TestDistribution:
 
 
 class TestAsRoot:
-    def test_root_needs_no_sudo(self, machine):
-        installed(machine)
-        assert not any(call.startswith("sudo") for call in machine.calls())
-
     def test_sudo_asks_nothing_without_a_terminal(self, tmp_path):
         machine = Machine.made(tmp_path, uid=1000)
         installed(machine)
@@ -177,14 +167,11 @@ class TestDeterminate:
 
     def test_where_systemd_runs_the_installer_plans_alone(self, online):
         online.systemd()
-        installed(online, **self.HOW)
-        ran = next(call for call in online.calls() if call.startswith("installer install"))
-        assert "--init" not in ran
-
-    def test_another_address(self, online):
         installed(online, **self.HOW, KBUILD_NIX_INSTALLER="https://mirror.example/nix")
         (fetched,) = (call for call in online.calls() if call.startswith("curl"))
         assert fetched.endswith(" https://mirror.example/nix")
+        ran = next(call for call in online.calls() if call.startswith("installer install"))
+        assert "--init" not in ran
 
     def test_it_comes_first_where_it_can_be_reached(self, online):
         """Asked in a dry run: only a real system is asked, and here it must stay as it is."""

@@ -118,7 +118,6 @@ OTHER_WORDS = {
     "plugins/inline/headers.py": {"cuda", "rocm"},
     "plugins/inline/project.py": {"rocm"},
     "ops/tuned_tables.py": {"cpu"},  # a device that tables were measured on
-    "pipeline/provenance/materials.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "project/variant.py": {"cann", "cpu", "cuda"},  # the client's spelling in names of folders
 }
 

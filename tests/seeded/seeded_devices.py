@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kbuild.checks.streams import MARK
 from tests.seeded.seeded_recipe import (
     CUDA,
     GOOD,
     ID,
     MACOS,
     ROCM,
-    WINDOWS,
     Case,
     Recipe,
-    Stub,
     calling,
     on,
 )
 from tests.support.device_code import MACHINE, PTX, bundle, code_object, fatbin, loose, noted, older
-from tests.support.macho_pe import macho, pe
+from tests.support.macho import macho
 
 INIT = (f"PyInit_{ID}",)
 FALLBACK = b".version 8.0\n.target sm_80\n\0"
@@ -51,22 +48,6 @@ def macos(**how: object) -> Recipe:
     return Recipe(variant=MACOS, library=macho(exported=INIT, **how))  # type: ignore[arg-type]
 
 
-def windows(*libraries: str) -> Recipe:
-    """A variant for Windows that imports from these."""
-    imports = {name: ["PyModule_Create2"] for name in libraries}
-    return Recipe(variant=WINDOWS, library=pe(exported=INIT, imports=imports), file=f"{ID}.pyd")
-
-
-def linked(*words: bytes) -> Recipe:
-    """A CUDA variant with objects of CuTe DSL: it launches through the CUDA runtime."""
-    return replace(
-        cuda(*CODE),
-        source=calling("cudaLaunchKernelExC"),
-        stubs=(Stub("libcudart.so.13", ("cudaLaunchKernelExC",)),),
-        sections={**cuda(*CODE).sections, ".kbuild_words": b"\0".join(words)},
-    )
-
-
 GOOD_DEVICES: Mapping[str, Recipe] = {
     "cuda": cuda(*CODE),
     "rocm": rocm("gfx90a", "gfx942"),
@@ -77,17 +58,12 @@ GOOD_DEVICES: Mapping[str, Recipe] = {
         sections={".kbuild_images": loose(code_object("gfx942"), code_object("gfx90a"))},
         metadata={"archs": ("gfx90a", "gfx942")},
     ),
-    "linked": linked(b"nvidia-cutlass-dsl 4.8.1", MARK),
     "macos": macos(),
-    "windows": windows("python3.dll"),
 }
 DEVICES = (
     Case("driver not needed", "a function of CUDA's driver, libcuda not linked", "needed",
         "does not need `libcuda.so.1`",
         replace(cuda(*CODE), source=calling("cuTensorMapEncodeTiled"))),
-    Case("default stream", "objects of CuTe DSL in a launcher that leaves streams to them",
-        "streams", "launches without a stream run on the default stream",
-        linked(b"nvidia-cutlass-dsl 4.8.1")),
     Case("missing arch", "no code for one named arch", "archs", "no library has code for 10.0f",
         cuda(*CODE[:-1])),
     Case("missing PTX", "no PTX, though `8.0+PTX` is named", "archs",
@@ -113,6 +89,4 @@ FOREIGN = (
     ),
     Case("run path, macOS", "LC_RPATH of the build", "macos", "LC_RPATH is `/opt/build/lib`",
         macos(rpaths=("/opt/build/lib",))),
-    Case("one CPython, Windows", "imports from `python311.dll`", "windows",
-        "only CPython 3.11 loads it", windows("python311.dll")),
 )  # fmt: skip

@@ -19,7 +19,6 @@ CUDA = f"torch213-cxx11-cu130-{CPU}-linux"
 ROCM = f"torch213-cxx11-rocm72-{CPU}-linux"
 MACOS = "torch213-cpu-aarch64-darwin"
 TVM_FFI = f"tvm-ffi01-cpu-{CPU}-linux"
-WINDOWS = "torch213-cpu-x86_64-windows"
 
 BINDING = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
 FUNCTION = """\

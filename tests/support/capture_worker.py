@@ -13,27 +13,20 @@ import pytest
 
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.language import LANGUAGES
-from kbuild.system.processes import LocalRunner
+from kbuild.system.processes import LineListener, LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 ROOT = Path(__file__).parents[2]
-# One process for all of them: Torch takes seconds to import.
-DRIVER = """
-import io, json, sys
-from kbuild.plugins.capture.worker import request as capture
-for request in json.load(sys.stdin):
-    sys.stdin = io.StringIO(json.dumps(request))
-    capture.main()
-"""
 
 
 def worker_answers(
     modules: Mapping[str, str],
     requests: Mapping[str, Mapping[str, Any]],
     tmp_path_factory: pytest.TempPathFactory,
+    listen: LineListener | None = None,
 ) -> dict[str, Any]:
     """The worker's answer to each request.
 
@@ -41,6 +34,7 @@ def worker_answers(
         modules: name of a file -> its text.
         requests: a name -> what the request has beside its folder, its answer and its time.
         tmp_path_factory: of pytest.
+        listen: gets each line that the worker prints.
     """
     store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
     cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
@@ -61,7 +55,7 @@ def worker_answers(
         "PYTHONPATH": os.pathsep.join((str(folder), str(triton), str(ROOT))),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    command = (sys.executable, "-c", DRIVER)
-    done = runner.run(command, cwd=folder, env=env, stdin=json.dumps(complete))
+    command = (sys.executable, "-m", "kbuild.plugins.capture.worker.request")
+    done = runner.run(command, cwd=folder, env=env, stdin=json.dumps(complete), listen=listen)
     assert done.returncode == 0, done.output
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in requests}

@@ -102,9 +102,9 @@ class FakeSource(ToolchainSource):
         return Toolchain(self.name, *programs, cache=(("A", "1"),), versions=(("c++", "12"),))
 
 
-def toolchains(*sources: ToolchainSource, of_wheels: Sequence[Any] = ()) -> Toolchains:
+def toolchains(*sources: ToolchainSource) -> Toolchains:
     """Toolchains from these sources, without any headers."""
-    return Toolchains(sources, HeaderResolver({}, Path("none"), FakeRunner({}), {}), of_wheels)
+    return Toolchains(sources, HeaderResolver({}, Path("none"), FakeRunner({}), {}))
 
 
 def stable(toolkit: str = "7.2", **changes: Any) -> Requirements:

@@ -40,7 +40,8 @@ def make_wheel(
     target = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in files.items():
-            archive.writestr(path, (lie or {}).get(path, data))
+            always = zipfile.ZipInfo(path)  # the same time for each wheel, and so the same bytes
+            archive.writestr(always, (lie or {}).get(path, data), zipfile.ZIP_DEFLATED)
     return target
 
 

@@ -304,7 +304,8 @@ class CompileAttempts:
             return governor, ended or self._run(reservations.threads, governor, argv)
         finally:
             self._release(reservations)
-            self._note(governor)
+            if governor.trouble:
+                self._warn(_RESERVATIONS_WARNING.format(governor.trouble))
 
     def _take(self, reservations: MemoryReservations, needed: int, most: int) -> float | None:
         try:
@@ -320,11 +321,6 @@ class CompileAttempts:
             reservations.release()
         except (OSError, ValueError) as error:
             self._warn(_RESERVATIONS_WARNING.format(error))
-
-    def _note(self, governor: MemoryGovernor) -> None:
-        self._record["paused"] = float(self._record.get("paused", 0.0)) + governor.paused
-        if governor.trouble:
-            self._warn(_RESERVATIONS_WARNING.format(governor.trouble))
 
     def _with_headers(
         self, headers: HeaderUse, count: int, governor: MemoryGovernor

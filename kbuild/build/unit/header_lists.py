@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from kbuild.build.unit.inputs import read_file
-from kbuild.system.cache import HEADERS, Cache
-
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from collections.abc import Set as AbstractSet
 
 COMPILED, LIST = "pre.h.gch", "list.h"
 """Files in an entry's folder: the precompiled headers, and their names."""
@@ -69,32 +65,3 @@ def headers_to_compile(
         names.append(name)
     of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
     return [names[:count] for count in dict.fromkeys((*of_torch[-1:], *of_torch[:1]))]
-
-
-def compiled_lists(cache: str) -> set[tuple[str, ...]]:
-    """The lists of headers that are compiled, for whichever Torch and flags."""
-    lists = set()
-    for entry in Cache(cache, HEADERS).entries():
-        try:
-            text = read_file(f"{entry.path}/{LIST}")
-        except OSError:  # it is being removed, or was rejected
-            continue
-        if os.path.exists(f"{entry.path}/{COMPILED}"):
-            lists.add(tuple(leading_headers(text)))
-    return lists
-
-
-def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """True when a C++ source is likely to start with one of those lists; it is only read."""
-
-    def quoted(name: str) -> bytes:
-        try:
-            return read_file(f"{os.path.dirname(source)}/{name}")
-        except OSError:
-            return b""
-
-    try:
-        wanted = headers_to_compile(read_file(source), quoted, lambda _: False) if lists else []
-    except OSError:
-        return False
-    return any(tuple(names) in lists for names in wanted)

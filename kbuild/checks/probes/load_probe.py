@@ -1,18 +1,16 @@
 """Loads one variant in this process, the way a user's program would.
 
-Arguments: `FOLDER VARIANT BACKEND ID MODULES SECONDS [FOLDER ID]`, see `start.py`. BACKEND is the
+Arguments: `FOLDER VARIANT BACKEND ID MODULES SECONDS`, see `start.py`. BACKEND is the
 JSON of `Backend.probe_facts`. What the installed Torch's version file rules out is a misfit, and
 nothing is imported. With the `kernels` client, its own rules say whether the variant fits this
 machine, and it does the loading. Without it, or for a backend that it does not know, the folder is
 imported as a package under its id. MODULES, separated by commas, are the
 framework's own and those that the kernel says it needs, without which nothing is tried; SECONDS is
-how long one call of an op may take. A second folder is another version of the kernel, which is
-loaded first and has to work as before afterwards. Says JSON objects: `doing` says what begins, the
-last one has `state` and `reason`, and, when it is loaded, `torch`, `ops` (see `op_calls.py`),
-`registrations` (outside its namespace, see `registrations.py`) and `disturbed` (ops of the other
-version that changed); when it is not, `missing` (the module that was not found), `torch`, and
-`deviceless` (whether it asked Torch for a device that is not here). An answer that stays as long as
-files do names them in `files`; `unread` says that FOLDER has no say.
+how long one call of an op may take. Says JSON objects: `doing` says what begins, the last one has
+`state` and `reason`, and, when it is loaded, `torch`, `ops` (see `op_calls.py`) and `registrations`
+(outside its namespace, see `registrations.py`); when it is not, `missing` (the module that was not
+found), `torch`, and `deviceless` (whether it asked Torch for a device that is not here). An answer
+that stays as long as files do names them in `files`.
 """
 
 from __future__ import annotations
@@ -185,15 +183,12 @@ def op_calls() -> Any:
         return None
 
 
-def examine(task: Task, other: Task | None) -> Answer:
-    """Load a Torch kernel and call its ops, beside another version where one is given."""
+def examine(task: Task) -> Answer:
+    """Load a Torch kernel and call its ops."""
     calls = op_calls()
     if calls is None:
         failure, about = load(task, "torch")
         return ("failed", failure, about) if failure else ("loaded", "", {})
-    if other and (failure := load(other, "torch")[0]):
-        return "alone", failure, {}
-    before = calls.report(*other.ops, task.tell) if other else {}
     registrations = neighbour("registrations").watch(task.folder, task.identifier)
     failure, about = load(task, "torch")
     if failure:
@@ -203,8 +198,6 @@ def examine(task: Task, other: Task | None) -> Answer:
         "ops": calls.report(*task.ops, task.tell),
         "registrations": registrations,
     }
-    after = calls.report(*other.ops, task.tell) if other else {}
-    facts["disturbed"] = sorted(name for name in before if before[name] != after.get(name))
     return "loaded", "", facts
 
 
@@ -222,22 +215,19 @@ def examine_functions(task: Task, module: str) -> Answer:
     return "loaded", "", {"ops": {**functions, **more}}
 
 
-def answer(task: Task, variant: str, modules: str, other: Task | None) -> Answer:
-    """`loaded`, `lacking`, `misfit`, `alone` or `failed`, why, and what was seen.
-
-    `lacking` says which module is not here, `alone` that the other version could not be loaded.
-    """
+def answer(task: Task, variant: str, modules: str) -> Answer:
+    """`loaded`, `lacking` (with the module), `misfit` or `failed`, why, and what was seen."""
     module, *needs = modules.split(",")
     if importlib.util.find_spec(module) is None:
         return "lacking", module, {}
     if reason := misfit_by_files(variant, task.backend):
-        return "misfit", reason, {"files": decided_by(), "unread": True}
+        return "misfit", reason, {"files": decided_by()}
     if has_client(task.backend) and (reason := misfit_by_client(variant, task.backend["name"])):
         return "misfit", reason, {}
     if absent := [name for name in needs if importlib.util.find_spec(name) is None]:
         return "lacking", absent[0], {}
     if module == "torch":
-        state, reason, facts = examine(task, other)
+        state, reason, facts = examine(task)
     else:
         state, reason, facts = examine_functions(task, module)
     return state, reason, {**facts, "files": decided_by()} if state == "loaded" else facts
@@ -253,9 +243,7 @@ def decided_by() -> list[str]:
 
 def main(say: Say, *arguments: str) -> None:
     """Answer, and say it."""
-    folder, variant, about, identifier, modules, *rest = arguments
-    backend, limit_s = json.loads(about), float(rest[0])
-    other = Task(Path(rest[1]), backend, rest[2], limit_s, say) if rest[1:] else None
-    task = Task(Path(folder), backend, identifier, limit_s, say)
-    state, reason, facts = answer(task, variant, modules, other)
+    folder, variant, about, identifier, modules, limit_s = arguments
+    task = Task(Path(folder), json.loads(about), identifier, float(limit_s), say)
+    state, reason, facts = answer(task, variant, modules)
     say({"state": state, "reason": reason, **facts})

@@ -8,7 +8,6 @@ them: an exception is an answer, the end of the process is not.
 from __future__ import annotations
 
 import faulthandler
-import hashlib
 import importlib
 from collections.abc import Callable, Iterator
 from math import prod
@@ -58,12 +57,10 @@ def _about(name: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> di
     else:
         tell(f"the fake kernel of `{bare}`")
         with FakeTensorMode():
-            answer = _tried(op, limit_s)
-        answer.pop("digest", None)
-        about["fake"] = answer
+            about["fake"] = _tried(op, limit_s)
     if backend["runs_on_cpu"] and about["kernel"]:
         tell(f"`{bare}`")
-        about["call"] = _called(op, limit_s)
+        about["call"] = _tried(op, limit_s)
     return about
 
 
@@ -75,17 +72,6 @@ def _find(name: str) -> Any:
         return getattr(getattr(getattr(torch.ops, namespace), bare), overload or "default")
     except AttributeError:
         return None
-
-
-def _called(op: Any, limit_s: float) -> dict[str, Any]:
-    """The results of the op on the CPU; their bytes where they are the same twice."""
-    answer = _tried(op, limit_s)
-    if "shapes" in answer:
-        # Results that differ between two calls say nothing beside another version.
-        again = _tried(op, limit_s)
-        if answer.pop("digest") == (digest := again.get("digest")):
-            answer["digest"] = digest
-    return answer
 
 
 def _tried(op: Any, limit_s: float) -> dict[str, Any]:
@@ -101,7 +87,7 @@ def _tried(op: Any, limit_s: float) -> dict[str, Any]:
                 reason = _first_line(error)
             else:
                 arguments = [*positional, *named.values()]
-                return {"given": list(shape), **_described([results, arguments])}
+                return {"given": list(shape), "shapes": _shapes([results, arguments])}
     except UnsupportedOpArgumentError as error:
         return {"skipped": f"no test value can be made for {error}"}
     finally:
@@ -150,19 +136,9 @@ def _of_kind(kind: str, tensor: Callable[[], Any], name: str) -> Any:
     raise UnsupportedOpArgumentError(f"`{kind} {name}`")
 
 
-def _described(values: Any) -> dict[str, Any]:
-    """Shapes and kinds of all tensors, and a digest of their bytes."""
-    tensors = list(_tensors(values))
-    shapes = [[str(tensor.dtype), *map(_size, tensor.shape)] for tensor in tensors]
-    real = [tensor for tensor in tensors if type(tensor) is torch.Tensor]
-    return {"shapes": shapes, "digest": _digest(real)}
-
-
-def _digest(tensors: list[Any]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()))
-    return digest.hexdigest()
+def _shapes(values: Any) -> list[list[Any]]:
+    """Kind and sizes of all tensors."""
+    return [[str(tensor.dtype), *map(_size, tensor.shape)] for tensor in _tensors(values)]
 
 
 def _tensors(value: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Readers of what compilers and linkers write: ELF, Mach-O, PE, and device code inside them.
+"""Readers of what compilers and linkers write: ELF, Mach-O, and device code inside them.
 
 Nothing here knows checks, builds or languages.
 """

@@ -67,6 +67,7 @@ def read_compressed_header(data: mmap, at: int, stop: int) -> CompressedBundle:
 def _next_bundle(data: mmap, at: int, stop: int) -> int:
     """The latest end of a bundle that does not tell its length."""
     following = data.find(COMPRESSED, at + 1, stop)
+    # Bundles are aligned: the same bytes at another place are part of the packed code.
     while following >= 0 and following % _ALIGNMENT:
         following = data.find(COMPRESSED, following + 1, stop)
     return stop if following < 0 else following

@@ -123,14 +123,14 @@ class ElfTables:
         strings = self._strings(table)
         indices, versions = self._indices(kind), self.versions()
         for number, (offset, info, other, section, address, size) in enumerate(self._raw(table)):
-            if not offset:
+            if not offset:  # the null entry, and sections
                 continue
             if number >= len(indices) > 0:
                 raise ValueError("it has fewer versions than symbols")
             name = strings[offset : strings.index(b"\0", offset)].decode("utf-8", "replace")
             index = indices[number] & _HIDDEN_BIT if indices else 0
             version, library = versions.get(index, _NO_VERSION)
-            if section:
+            if section:  # what is defined here is asked from nobody
                 library = ""
             binding, sort = _INFO[info]
             yield ElfSymbol(

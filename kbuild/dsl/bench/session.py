@@ -88,6 +88,7 @@ class BenchmarkSession:
                         progress.update(done, total, _name(workload))
                         answers[at].append(worker.ask("race", **workload))
                         done += 1
+                    # Once, since the device's rates do not depend on the variant.
                     if not limits:
                         limits = dict(_measure_limits(worker, answers))
         results = [_result(*pair) for pair in zip(workloads, answers, strict=True)]
@@ -99,6 +100,7 @@ class BenchmarkSession:
     def _groups(self) -> list[list[str]]:
         """Sides by process: one process for all, unless their op namespaces are the same."""
         identifiers = list(map(_identifier, self.sides.values()))
+        # One process cannot load two builds with the same op namespace.
         if "" not in identifiers and len({*identifiers}) == len(identifiers):
             return [list(self.sides)]
         return [[side] for side in self.sides]

@@ -39,6 +39,7 @@ def demand_members(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
 def _locals() -> Iterator[str]:
     yield 'Arithmetic checked{""};'
     yield "Int wanted = 0;"
+    # Not every shape is computed, and compilers warn of unused variables.
     yield "(void)checked, (void)wanted;"
 
 
@@ -186,6 +187,7 @@ class AtenCode:
             yield from self._lines
             yield "Tensor sum;"
             yield f"add(call.op, operator_name, sum, {first}, {second}, {sign}{factor});"
+            # The stack owns its values: `sum` must not release the tensor as well.
             yield "StableIValue stack[] = {raw_of(std::exchange(sum.handle, nullptr))};"
         else:
             values = [self._value(value) for value in call.values]
@@ -264,6 +266,7 @@ class AtenCode:
 
     def _value(self, value: AtenValue) -> str:
         raw = self._raw(value)
+        # `lend_optional` puts the value in a box itself, unless it is None.
         is_lent = value.kind == "tensor" and value.optional and self._may_be_none(value.name)
         return f"boxed({raw})" if value.optional and value.kind != "none" and not is_lent else raw
 

@@ -324,6 +324,7 @@ def _check(op: OpSpec) -> Iterator[str]:
         yield f"check_device(op, {cxx_string(argument.name)}, {member_of(argument)}, {tensor});"
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
+    # A bit for each tensor that may be None: images are looked up by this number.
     yield f"combination = set << {len(op.may_be_none)};"
     for at, name in enumerate(op.optional):
         yield f"if (t_{name}.handle == nullptr) combination |= {1 << at};"

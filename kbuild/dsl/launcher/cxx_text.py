@@ -56,6 +56,7 @@ def cxx_string(text: str) -> str:
         char = chr(byte)
         # `?` is escaped, since `??` begins a trigraph.
         plain = " " <= char <= "~" and char not in '\\"?'
+        # Three octal digits: hexadecimal escapes would go on with the digits after them.
         parts.append(char if plain else f"\\{byte:03o}")
     return '"' + "".join(parts) + '"'
 

@@ -69,6 +69,7 @@ def launcher_files(
     arrays = "".join(code.arrays(images) for code in launches)
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
+    # Objects are linked from files of their own: here they count for the digest only.
     device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
     source = rendering.render(
         "launcher/launcher.cpp.j2",
@@ -160,6 +161,7 @@ def _headers(host: FrameworkAdapter, images: ImageTables, ops: Sequence[OpSpec])
     return {
         **headers,
         **{name: host.header(name) for name in ("tensor", "memory")},
+        # Headers become part of a C++ source, in which GCC warns of `#pragma once`.
         "arithmetic": arithmetic_header().replace(_ONCE, ""),
         "object": _conventions(host, objects) if objects else "",
         "fill": "".join(rendering.read(f"launcher/{name}.h") for name in fills),

@@ -194,6 +194,7 @@ class TvmFfiAdapter(FrameworkAdapter):
             "results": op.results,
             "many": len(op.results) > 1,
             "asks_device": "sm_count()" in needed_by_shapes(op),
+            # TVM-FFI expects the schema as a JSON text within the JSON object.
             "metadata": cxx_string(json.dumps({"type_schema": json.dumps(_signature(op))})),
         }
 

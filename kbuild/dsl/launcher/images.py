@@ -273,6 +273,7 @@ class ImageTables:
         image = compiled.image
         if image.kind == "object":
             entries = [unit_image.image.entry for unit_image in self.objects]
+            # Linking one object twice, for two launches, would define its symbols twice.
             if image.entry in entries:
                 return entries.index(image.entry)
             return _index(self.objects, compiled)
@@ -289,6 +290,7 @@ class ImageTables:
     def tables(self) -> str:
         """C++ definitions of all tables except the code."""
         lists = [
+            # C++ has no arrays of length 0.
             cxx_array("uint8_t", f"layout_{at}", [", ".join(map(str, layout)) or "0"])
             for at, layout in enumerate(self.layouts)
         ]
@@ -316,6 +318,7 @@ class ImageTables:
 
 def _compressed(code: bytes) -> bytes:
     """Compressed code as `inflate.h` reads it, or the code itself if that saves little."""
+    # A negative number stands for plain deflate data, without zlib's header and checksum.
     packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = packer.compress(code) + packer.flush()
     # Readers recognise compression by the first byte; that of a stored block looks like padding.
@@ -367,6 +370,7 @@ def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
 
 
 def _number(bits: int) -> str:
+    # C++ has no literals of 128 bits.
     high, low = divmod(bits, 1 << 64)
     word = f"UINT64_C({low:#x})"
     return f"(Bits(UINT64_C({high:#x})) << 64 | {word})" if high else word

@@ -106,6 +106,7 @@ class LaunchCode:
         yield f"const Launch& launch = launches[{self.index}];"
         yield "const Device& device = *call.device;"
         yield 'Arithmetic checked{""};'
+        # Remembers how far candidates came, for the message if none fits.
         yield "Fate fate;"
         yield "(void)checked;"
         op, launch = self.resolved.op, self.resolved.launch
@@ -146,6 +147,7 @@ class LaunchCode:
 
     def _candidate(self) -> Iterator[str]:
         if self.rows:
+            # Step -1 is the winner of a tuned table, which is not tried a second time.
             yield "const int candidate = step < 0 ? best_known : step;"
             yield "if (candidate < 0 || (step >= 0 && candidate == best_known)) continue;"
         else:
@@ -281,6 +283,7 @@ class LaunchCode:
             cxx_array("Int", f"{name}_constants", constants),
             cxx_array("char* const", f"{name}_constant_names", names),
             *self._constant_texts(),
+            # C++ has no arrays without elements.
             f"Quick {name}_quick[{max(1, len(variants))}];\n",
         ]
         if self.rows:

@@ -114,6 +114,7 @@ class ResolvedLaunch:
         offsets = [0] * (count + 1)
         for variant in self.variants:
             offsets[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
+        # Sums turn the numbers of variants into the position of the first one of each pair.
         for at in range(count):
             offsets[at + 1] += offsets[at]
         return offsets
@@ -208,6 +209,7 @@ def count_call_kinds(op: OpSpec) -> int:
 
 def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
     """True when the unit was compiled for this candidate."""
+    # A unit lists the candidate's constants first, then those of the launch.
     candidate_constants = unit.constants[: len(candidate.constants)]
     if _exact(candidate_constants, unit.options) != _exact(candidate.constants, candidate.options):
         return False

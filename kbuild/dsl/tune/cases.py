@@ -245,6 +245,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
             if isinstance(item, int):
                 yield f"{name}[{at}]", int(item)
                 yield f"{name}[{at - len(value)}]", int(item)
+        # The loop above yields nothing for an empty list.
         if value == ():
             yield f"len({name})", 0
     for expression in _expressions(op):
@@ -271,6 +272,7 @@ MOST_BYTES = 1 << 30
 _POWERS = {1: range(10, 25, 2), 2: range(6, 15, 2), 3: (4, 8, 12)}
 """Number of named dimensions -> exponents of two for each; with more, all are equal."""
 _EQUAL = range(4, 13, 2)
+# `1 << 63` is beyond 64-bit integers.
 _HIGHEST = 62
 
 
@@ -288,6 +290,7 @@ def benchmark_cases(
     if op.tune.cases:
         return cases, left_out
     cases.sort(key=lambda case: case.bytes)
+    # If all are too large, the smallest is measured nevertheless.
     small = [case for case in cases if case.bytes <= MOST_BYTES] or cases[:1]
     # The largest call of each key; a table has one winner for the key anyway.
     largest = {case.key: case for case in small}

@@ -188,6 +188,7 @@ class ProbeHost:
         trace: TracebackType | None,
     ) -> None:
         with self._sink_lock:
+            # Under the lock, since another thread may be writing.
             os.close(self._sink)
             self._sink = _CLOSED
         self._thread.join()
@@ -257,6 +258,8 @@ class ProbeHost:
         except Exception as error:  # noqa: BLE001 - the other thread raises it
             done = ProcessResult((str(self.python),), 1, str(error), 0.0)
         finally:
+            # The process has ended: with this end open, `send` would write to nobody, and then
+            # block.
             os.close(source)
         self._finish({"exit": done})
 

@@ -102,6 +102,7 @@ def benchmarks_of(
     benchmarks, first = [], 0
     for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
         for op in kernel.ops():
+            # For every op, since the control op counts the launches of all.
             start, first = first, first + len(op.launches)
             origin = kernel.section.origin
             if only and not {op.name, origin} & {*only}:

@@ -126,6 +126,7 @@ class Journal:
     def is_complete(self, job: str) -> bool:
         """True if there is nothing more to measure for the job."""
         outcomes = [*self._done.get(job, {}).values()]
+        # An outcome without times is an error, which a further process would repeat.
         if len(outcomes) >= MAX_REPETITIONS or any(not outcome.times for outcome in outcomes):
             return True
         if len(outcomes) < REPETITIONS:

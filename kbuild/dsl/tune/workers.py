@@ -164,6 +164,7 @@ class DeviceWorkers:
         free = [job for name, job in self._jobs.items() if name not in held]
         fresh = [job for job in free if job.id not in worker.measured]
         is_over = self._setting.clock() >= self._setting.ends
+        # A job that this process has measured needs another process.
         if is_over or (free and not fresh and not self._is_soon_taken(worker, free)):
             self._setting.host.send({"stop": worker.name})
             del self._workers[worker.name]

@@ -19,6 +19,7 @@ def main() -> None:
     _die_with(int(life))
     answers, requests = os.dup(1), os.dup(0)
     os.dup2(2, 1)  # output of the author's code must not mix with answers
+    # Nor must it read requests, which come by the other descriptor.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.path[0] = environment  # replaces this script's folder
     # Make the package importable under its name without importing the rest of kbuild.

@@ -115,6 +115,7 @@ class _DialectReader:
         values = _VALUE.findall(rest)
         if operation in _MOVES:
             values = values[:1]
+        # A `select` between two pointers is one; other results are no addresses.
         elif operation != "arith.select":
             values = []
         owner = next((self._origin[value] for value in values if value in self._origin), None)

@@ -126,10 +126,12 @@ def _answer_imports() -> None:
     for name in ("load_module", "from_dlpack"):
         original = getattr(runtime, name, None)
         answering = _unknown_at_import(original, f"{name}()")
+        # Other modules of the DSL have imported the function by name.
         for module in list(sys.modules.values()):
             if original is not None and getattr(module, "__dict__", {}).get(name) is original:
                 setattr(module, name, answering)
     hardware: Any = cutlass.utils.HardwareInfo
+    # The original asks the driver, which a machine that builds need not have.
     hardware.__init__ = lambda *_, **__: None
     for name in _OF_DEVICES:
         question = f"HardwareInfo().{name}()"

@@ -96,6 +96,7 @@ def _named(name: str, function: Any) -> list[inspect.Parameter]:
 
 
 def _has_constructor(owner: type | None) -> bool:
+    # `object.__init__`, which a class without a constructor has, is no function of Python's.
     return owner is not None and inspect.isfunction(owner.__init__)  # type: ignore[misc]
 
 
@@ -302,6 +303,7 @@ _BASE = {
 _KEY = "passthrough"
 _FUNCTION, _FIELD = "llvm.func", "llvm.getelementptr"
 _LAUNCH_CONFIG = "!llvm.struct<(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32)>"
+# The pointer itself, then the third field, which is `dynamicSmemBytes`.
 _DYNAMIC_SHARED = [0, 2]
 
 

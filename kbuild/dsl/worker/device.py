@@ -170,6 +170,7 @@ class UnknownValue:
         why = self._why or "is not known when a kernel is compiled"
         current.refuse(f"`{self._path}` {why}, and the source depends on it", at=self._line)
 
+    # `__hash__` too: a look-up in a dictionary or `lru_cache` is a decision.
     __bool__ = __len__ = __iter__ = __contains__ = __hash__ = _decide
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
     __int__ = __index__ = __float__ = __complex__ = __str__ = __format__ = __bytes__ = _decide

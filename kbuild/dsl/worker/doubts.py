@@ -40,6 +40,7 @@ def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
     (requests, ask), (answers, answer) = os.pipe(), os.pipe()
     process = os.fork()
     if not process:
+        # Otherwise the fork would hold its own input open, and never see its end.
         os.close(ask)
         os.close(answers)
         _serve(run, requests, answer)
@@ -55,6 +56,7 @@ def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
 
 def _ask(requests: int, answers: int, *arguments: Any) -> Any:
     os.write(requests, json.dumps(arguments).encode() + b"\n")
+    # A copy: closing the file must leave the pipe open for the next answer.
     with os.fdopen(os.dup(answers), "rb") as lines:
         line = lines.readline()
     return json.loads(line) if line.endswith(b"\n") else None
@@ -67,11 +69,13 @@ def _serve(run: Callable[..., Any], requests: int, answers: int) -> NoReturn:
             for line in lines:
                 process = os.fork()
                 if not process:
+                    # Without a handler, the signal ends the process.
                     signal.alarm(_SECONDS)
                     answer = json.dumps(run(*json.loads(line))).encode() + b"\n"
                     with os.fdopen(answers, "wb") as out:
                         out.write(answer)
                     os._exit(0)
+                # It died before it answered: ending this process closes the pipe that `_ask` reads.
                 if os.waitpid(process, 0)[1]:
                     break
     finally:
@@ -156,6 +160,7 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         return f"module {vars(value).get('__file__')}"
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"
+    # `fn` of Triton's JITFunction is the author's function, and `fn` of a tuner the JITFunction.
     function = getattr_static(value, "fn", value)
     function = getattr_static(function, "fn", function)
     code = function.__code__ if type(function) is FunctionType else None

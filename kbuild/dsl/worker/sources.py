@@ -62,6 +62,7 @@ class SourceModules(Loader, MetaPathFinder):
         self.device.is_author = self._is_source
         set_current(self.device)
         os.chdir(self._folder)  # file names in images are relative to it
+        # Another project may have had a file with the same relative name.
         linecache.clearcache()
         sys.meta_path.insert(0, self)
         sys.modules.update(self._loaded)
@@ -88,6 +89,7 @@ class SourceModules(Loader, MetaPathFinder):
             RefusalError: it cannot be imported.
         """
         if self._main is None:
+            # Forked before the import, which cannot be repeated in a process that has done it.
             with fresh_process(self._imported_with) as fresh:
                 main = self._imported()
                 judge_doubts(self.device, self._facts, fresh)
@@ -176,6 +178,8 @@ class SourceModules(Loader, MetaPathFinder):
         file = self._files.get(module.__name__)
         if file is not None:
             text = Path(file).read_bytes()
+            # `dont_inherit`: this module's own `from __future__` import must not apply to the
+            # author's.
             exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     def _missing(self, name: str) -> str:
@@ -235,6 +239,7 @@ def module_name(file: str) -> str:
     if not parts:
         raise RefusalError(f"`{file}` cannot be imported by that name", hint="rename it")
     if parts[0] in sys.stdlib_module_names or _is_installed(parts[0]):
+        # A source must not take the place of an installed module with its name.
         parts[0] += "_"
     return ".".join(parts)
 
@@ -243,6 +248,7 @@ def _is_installed(name: str) -> bool:
     """True if the environment has a module of that name."""
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__spec__", None) is not None:
+        # `find_spec` would answer from `sys.modules`, which has the author's modules too.
         return not isinstance(known.__spec__ and known.__spec__.loader, SourceModules)
     return importlib.util.find_spec(name) is not None
 

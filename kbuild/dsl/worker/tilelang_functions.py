@@ -93,6 +93,7 @@ def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> 
             positional.append(UnknownArgument(next(free, parameter.name)))
     try:
         result = make(*positional, **named)
+        # A generator can be read only once.
         return (list(result) if hasattr(result, "__next__") else result), ""
     except UnknownArgumentError as unknown:
         return None, f"depend on `{unknown}`, which is known only at run time"

@@ -102,6 +102,8 @@ class EntryParameters:
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:
+                # TileLang's `call` names pointers after their data on GPUs, and after buffers on
+                # the CPU.
                 own = buffer.data.name if self._runtime else buffer.name
                 tensors[own] = (name, buffer)
         return tensors, scalars

@@ -37,6 +37,7 @@ _HIP_LAUNCH = re.compile(
 _COOPERATIVE = re.compile(r"TILELANG_CHECK\((cudaLaunchCooperativeKernel\([^;]*\))\);")
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _EXPORT = 'extern "C" TL_EXPORT'
+# A device with a higher number is initialised at every call.
 _DEVICES = 64
 _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
 """Functions of the DSL's headers that are not inline."""
@@ -116,6 +117,7 @@ def _launches(text: str, pdl: set[str]) -> str:
     text = _LAST_ERROR.sub("", text)
     text = _COOPERATIVE.sub(r"KBUILD_LAUNCHED(\1);", text)
     text = _LAUNCH.sub(lambda match: _launch(match, pdl), text)
+    # `_launch` writes this differently, so what is left has an unknown form.
     if "SerializationAllowed = 1;" in text:
         raise RefusalError("TileLang wrote a launch that kbuild does not know")
     if not grids:
@@ -139,6 +141,7 @@ def _hip_launch(match: re.Match[str]) -> str:
 
 def _wide(grid: str) -> str:
     """C++ code of a grid, `dim3(...)`, that is computed with 64 bits."""
+    # Each operand: a cast of the result would come after the overflow.
     numbers = _OPERAND.sub(r"(int64_t)\g<0>", _CAST.sub("", grid.removeprefix("dim3")))
     return f"kbuild_grid{numbers}"
 

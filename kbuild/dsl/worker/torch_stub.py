@@ -128,6 +128,7 @@ class _StubMeta(ABCMeta):
         return _name(f"{_path_of(cls)}.{name}")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        # `vars` does not inherit: classes that an author derives from Torch's are instantiated.
         if "_kbuild_path" in vars(cls):
             return _call_stub(_path_of(cls), args, kwargs)
         return super().__call__(*args, **kwargs)
@@ -146,6 +147,7 @@ class _StubInstance:
     """Base for instances of the author's classes that derive from the absent module's."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG004
+        # `object` takes no arguments for a class that overrides `__new__`.
         return object.__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -300,6 +302,7 @@ def _name(path: str, *, callable_: bool = False) -> StubAttribute:
 @cache
 def _class(path: str) -> type:
     module, _, name = path.rpartition(".")
+    # `except torch.OutOfMemoryError` and `warn(..., category)` take only such classes.
     for suffix, base in (("Warning", Warning), ("Error", RuntimeError), ("Exception", Exception)):
         if name.endswith(suffix):
             return type(name, (base,), {"__module__": module})

@@ -41,6 +41,7 @@ class dtype:  # noqa: N801 - its name in Torch, which Triton looks at
     def __init__(self, name: str) -> None:
         self._name, self.itemsize = name, DTYPES[name]
         self.is_floating_point, self.is_complex = "float" in name, name.startswith("complex")
+        # `float8_e8m0fnu` is an exponent alone.
         self.is_signed = not name.startswith(("bool", "uint", "float8_e8m0"))
 
     def __repr__(self) -> str:
@@ -113,6 +114,7 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
         if match is None:
             devices.current.refuse(f"`torch.__version__` cannot be compared with {other!r}")
         answers = [compare(*_aligned(release, match[1])) for release in self.releases]
+        # Frame 1 is the operator's method below, which the author's code calls.
         caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
         device = devices.current
         if len({*answers}) > 1 and not device.importing and device.is_author(caller):
@@ -143,6 +145,7 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
             return str.__ne__(self, other)
         return not isinstance(other, (str, tuple, list)) or self._compare(other, operator.ne)
 
+    # A class that defines `__eq__` has no hash otherwise.
     __hash__ = str.__hash__
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,12 @@ from kbuild.dsl.worker.triton_functions import (
     size_of_stderr,
 )
 from kbuild.dsl.worker.triton_internals import (
+    KnownKernelError,
     descriptor_type,
     gluon_source,
     is_gluon,
     only_calls_of,
+    stopped_where_known,
 )
 
 _DIVISIBILITY = [["tt.divisibility", 16]]
@@ -76,11 +80,19 @@ class Specialization:
         alike = (candidate for candidate in every if candidate["options"] == own)
         for candidate in alike:
             if all(self._constants.get(n) == v for n, v in candidate["constants"].items()):
+                # A pruning function may return configs of its own making; then it has dropped none.
                 return all(other in every for other in kept) and candidate not in kept
         return False
 
-    def compiled(self) -> Any:
-        """Run Triton's compiler."""
+    def compiled(self, makes: Callable[[str], bool]) -> Any:
+        """Run Triton's compiler.
+
+        Args:
+            makes: whether to generate the code of a kernel, given a digest of it.
+
+        Raises:
+            KnownKernelError: the code is not to be generated.
+        """
         names = self._jit.arg_names
         leaves = self._leaves()
         values = {self._path(name): _value(value) for name, value in self._constants.items()}
@@ -91,8 +103,35 @@ class Specialization:
         call = (self._jit, signature, values, attributes)
         source = (gluon_source if self._is_gluon else ASTSource)(*call)
         target = GPUTarget(self._target["backend"], self._target["arch"], self._target["warp"])
-        with only_calls_of(target.backend, target.arch):
+        with (
+            only_calls_of(target.backend, target.arch),
+            stopped_where_known(target, lambda ir: makes(self._digest(ir))),
+        ):
             return triton.compile(source, target=target, options=self._options)
+
+    def _digest(self, ir: str) -> str:
+        """Digest of everything that decides the code, and the image's facts but constants."""
+        passed = [self._passed(), self._leaves(), self._divisible, self._ones]
+        content = json.dumps([ir, passed, self._options, self._target], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def known(self) -> dict[str, Any]:
+        """Facts of an image whose code another unit has: only its constants are its own."""
+        return {
+            "kind": self._target["kind"],
+            "entry": self._kernel.name,
+            "parameters": [],
+            "shared": 0,
+            "threads": self._target["warp"],
+            "cluster": [1, 1, 1],
+            "tensor_maps": [],
+            "constants": self._plain_constants(),
+            "divisible": [],
+            "ones": [],
+        }
+
+    def _plain_constants(self) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self._constants.items()}
 
     def image(self, compiled: Any, output: str) -> tuple[bytes, dict[str, Any]]:
         """Return the code and its facts for the launcher; `output` is what Triton printed."""
@@ -118,8 +157,9 @@ class Specialization:
             "pdl": bool(facts.get("launch_pdl")),
             "cooperative": bool(facts.get("launch_cooperative_grid")),
             **self._resources(compiled, output),
+            # Functions in Gluon have no `ttir`: they begin in the dialect for GPUs.
             **memory_access(compiled.asm.get("ttir") or compiled.asm["ttgir"]),
-            "constants": {name: _plain(value) for name, value in self._constants.items()},
+            "constants": self._plain_constants(),
             "divisible": self._divisible,
             "ones": self._ones,
             "types": {name: type_ for name, type_ in self._leaves().items() if type_ != "none"},
@@ -273,6 +313,11 @@ class TritonCompiler:
         torch_stub.install_stubs()
         triton_internals.install()
         self._sources = SourceCache()
+        self._ask: Callable[[str], bool] = lambda _: True
+
+    def ask_with(self, ask: Callable[[str], bool]) -> None:
+        """See `protocol.WorkerCompiler`."""
+        self._ask = ask
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
@@ -289,12 +334,16 @@ class TritonCompiler:
             raise RefusalError(f"there is no kernel function `{request['function']}`")
         output, printed = io.StringIO(), size_of_stderr()
         try:
+            # ptxas' report on registers, which `_resources` reads, is printed by Triton.
             with contextlib.redirect_stdout(output):
                 specialised = Specialization(kernel, request)
                 if specialised.is_pruned():
                     Path(request["output"]).write_bytes(b"")
                     return {"pruned": True}
-                compiled = specialised.compiled()
+                try:
+                    compiled = specialised.compiled(self._ask)
+                except KnownKernelError:
+                    return specialised.known()
         except RefusalError:
             raise
         except Exception as error:

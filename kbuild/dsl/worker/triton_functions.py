@@ -153,6 +153,7 @@ class TritonKernel:
             return tuner.configs, [*notes, f"{message}: all its candidates are kept"]
         configs, why = self._asked(tuner, KnownArguments())
         constants = {parameter.name for parameter in self.jit.params if parameter.is_constexpr}
+        # Constants are known when a unit is compiled: `is_pruned` asks again then.
         if why and why not in {f"asks for `{name}`" for name in constants}:
             message = f"`early_config_prune` of `{_name_of(tuner)}` {why}"
             notes.append(f"{message}: all its candidates are kept")
@@ -179,6 +180,7 @@ class TritonKernel:
         for name, value in config.kwargs.items():
             if not isinstance(value, (bool, int, float, str, type(None))):
                 notes.append(f"`{self.name}` has a candidate with {name} = {value!r}: left out")
+            # Triton has AMD's options among the constants of a config.
             elif name in _AMD_OPTIONS and name not in self.jit.arg_names:
                 options[name] = value
             else:
@@ -306,6 +308,7 @@ def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> Re
 
 def _owner(source: str) -> Any:
     """The function with that source text; None if there is none."""
+    # Triton's error has the text of the function, and not the function.
     for value in gc.get_objects():
         if is_jit_function(value) and getattr(value, "_src", getattr(value, "src", "")) == source:
             return value
@@ -314,6 +317,7 @@ def _owner(source: str) -> Any:
 
 def _first_line(jit: Any) -> int:
     """Line of the function's `def`."""
+    # Triton counts lines from `def`, behind the decorators.
     for index, line in enumerate(jit.raw_src):
         if line.strip().startswith("def "):
             return int(jit.starting_line_number) + index

@@ -50,6 +50,7 @@ class HookArgument:
     """Placeholder for an argument of the kernel: a tensor, a descriptor or a number."""
 
     def __init__(self, name: str, record: HookRecord, kind: type | None) -> None:
+        # Past `__setattr__` of this class, which records what a hook sets.
         object.__setattr__(self, "_own", (name, record, kind))
 
     def __str__(self) -> str:
@@ -119,6 +120,7 @@ def _size(name: str, size: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """JSON value of a number; NaN and infinities become text."""
+    # The difference is NaN for NaN and infinities, which JSON has no numbers for.
     is_finite = not isinstance(value, float) or value - value == 0
     return value if is_finite else str(value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -13,6 +13,7 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler.code_generator import CodeGenerator
+from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
 
 from kbuild.dsl.worker import device as devices
@@ -26,9 +27,14 @@ LAUNCHERS: tuple[Any, ...] = (
 """Classes whose `run` launches a kernel."""
 
 
+_SECOND_ASSEMBLER = 100
+"""First capability for which the second assembler is used."""
+
+
 def install() -> None:
     """Install the driver, and make launches raise an error."""
     _forget_key()
+    _choose_assembler()
     triton.runtime.driver.set_active(TargetDriver())
     for kind in LAUNCHERS:
         kind.run = refuse_launch
@@ -124,6 +130,51 @@ def _forget_key() -> None:
             module.triton_key = lambda: str(triton.__version__)
 
 
+def _choose_assembler() -> None:
+    """Take the second assembler from capability 10.0 on, as releases before 3.9 do.
+
+    The first one knows 9.0 and older GPUs, and its code runs with every driver, so that variants
+    for CUDA 12 and for CUDA 13 share the images.
+    """
+    tools: Any = getattr(importlib.import_module("triton.knobs"), "nvidia", None)
+    if hasattr(tools, "ptxas_blackwell"):
+        compiler: Any = importlib.import_module("triton.backends.nvidia.compiler")
+        compiler.get_ptxas = lambda arch: (
+            tools.ptxas if arch < _SECOND_ASSEMBLER else tools.ptxas_blackwell
+        )
+
+
+class KnownKernelError(Exception):
+    """A compilation was stopped, because other code with the same IR is the same."""
+
+
+@contextmanager
+def stopped_where_known(target: Any, makes: Callable[[str], bool]) -> Iterator[None]:
+    """Stop compilations in the block before code is generated, unless `makes` returns True.
+
+    `makes` gets the IR, without locations unless the code contains them, as that of assertions
+    does. A compilation that stops raises KnownKernelError.
+    """
+    backend = type(make_backend(target))
+    original = backend.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Any], *rest: Any) -> None:
+        original(self, stages, *rest)
+        name = [*stages][1]
+        generate = stages[name]
+
+        def stage(module: Any, metadata: Any) -> Any:
+            ir = module.str_nodebug()
+            if not makes(str(module) if "tt.assert" in ir else ir):
+                raise KnownKernelError
+            return generate(module, metadata)
+
+        stages[name] = stage
+
+    with mock.patch.object(backend, "add_stages", add_stages):
+        yield
+
+
 _LANGUAGE = "triton.experimental.gluon.language."
 _LAST = 1000
 _NVIDIA: Mapping[str, tuple[int, int]] = {
@@ -168,6 +219,7 @@ def descriptor_type(type_: str, given: Mapping[str, Any] | None) -> str:
             layout = layouts(element_bitwidth=bits, rank=len(block), **own)
         else:
             layout = layouts.get_default_for(block, dtype, **own)
+    # Triton checks layouts by assertions.
     except (AssertionError, TypeError, ValueError) as error:
         message = f"no `NVMMASharedLayout` of {own} for a block of {block} {dtype}"
         raise RefusalError(f"{message}: {error}" if str(error) else message) from None

@@ -77,6 +77,7 @@ def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: C901
             case BinaryOp() | Compare():
                 value = int(_OPERATORS[node.operator](of(node.left), of(node.right)))
             case Logic("and"):
+                # Python's `and` would give an operand; C++ gives 0 or 1.
                 value = int(bool(of(node.left) and of(node.right)))
             case Logic():
                 value = int(bool(of(node.left) or of(node.right)))
@@ -124,6 +125,7 @@ def to_cxx(  # noqa: C901, PLR0911
         case Name() | Query() | Match():
             return names[node.key]
         case Negative():
+            # By a subtraction, which reports that the smallest integer has no negative.
             return call("sub", ("0", write(node.operand)))
         case Not():
             return f"{cast}({write(node.operand)} == 0)"

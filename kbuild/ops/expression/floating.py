@@ -194,6 +194,7 @@ class _FloatReader:
             raise ExpressionError(error.message, column, error.hint) from None
 
     def _source(self, tree: ast.expr) -> str:
+        # The text was parsed in parentheses, so its columns are one too high.
         return self._text[tree.col_offset - 1 : (tree.end_col_offset or 0) - 1]
 
 

@@ -29,8 +29,8 @@ from kbuild.pipeline.nix.flake import (
     strip_colors,
 )
 from kbuild.pipeline.nix.pip_settings import SandboxPipSettings, sandbox_pip_settings
-from kbuild.pipeline.nix.program import Nix, NixOptions
-from kbuild.system.errors import BuildError, CheckError, KbuildError
+from kbuild.pipeline.nix.program import Nix
+from kbuild.system.errors import BuildError, KbuildError
 from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.progress import Clock, Progress
 from kbuild.system.ui import Ui
@@ -146,8 +146,6 @@ class NixBuildMonitor:
     """Folder that gets a file for every derivation that is built."""
     ui: Ui
     progress: Progress
-    prints: bool = False
-    """True to show the output of builders."""
     clock: Clock = time.monotonic
     builds: dict[str, DerivationBuild] = field(default_factory=dict)
     """Builds by derivation."""
@@ -239,8 +237,7 @@ class NixBuildMonitor:
     def _line(self, build: DerivationBuild, line: str) -> None:
         build.take(line)
         label = self.labels(build.derivation)
-        if self.prints:
-            self.ui.say(f"{label}> {line}")
+        self.ui.detail(f"{label}> {line}")
         step = _PROGRESS_LINE.fullmatch(line)
         if step is not None:
             self._tell(f"{label}: {step['what']} ({step['count']})")
@@ -280,7 +277,6 @@ class NixBuildMonitor:
 
 NIX_WORKSPACE = "nix"
 """The workspace of a run of Nix."""
-_DIFFERS = "may not be deterministic"
 
 
 @dataclass(frozen=True)
@@ -298,7 +294,7 @@ class NixBuildCommand:
     """Derivations by name, and how they are to be made."""
 
     nix: Nix
-    options: NixOptions
+    arguments: tuple[str, ...]
     wanted: Mapping[str, Derivation]
     runner: Runner
     ui: Ui
@@ -307,7 +303,6 @@ class NixBuildCommand:
         """Make them; as many as can be made, when some fail.
 
         Raises:
-            CheckError: a second build gave something else (`--rebuild`).
             BuildError: Nix failed for a reason that is no derivation's.
         """
         space = Workspace(project, NIX_WORKSPACE)
@@ -321,23 +316,18 @@ class NixBuildCommand:
                     f"pip is configured to use {place}, which Nix's builders, the users of "
                     f"`{self.nix.sandbox.group}`, cannot read (chmod -R o+rX {place})"
                 )
-            result = self._run(space, lock, lent)
-            if self.options.rebuild and not result.failed:
-                self._run(space, lock, lent, "--rebuild")
-        return result
+            return self._run(space, lock, lent)
 
     def _run(
-        self, space: Workspace, lock: Sequence[int], lent: SandboxPipSettings, *mode: str
+        self, space: Workspace, lock: Sequence[int], lent: SandboxPipSettings
     ) -> NixBuildResult:
         title = next(iter(self.wanted)) if len(self.wanted) == 1 else f"{len(self.wanted)} variants"
         with self.ui.progress(title, 0) as progress:
-            watch = NixBuildMonitor(
-                self._label, space.logs, self.ui, progress, self.options.print_logs
-            )
-            log = space.logs / ("rebuild.json" if mode else "build.json")
+            watch = NixBuildMonitor(self._label, space.logs, self.ui, progress)
+            log = space.logs / "build.json"
             try:
                 done = self.runner.run(
-                    self._command(lent, *mode),
+                    self._command(lent),
                     cwd=space.project,
                     env=lent.environment,
                     log=log,
@@ -346,20 +336,12 @@ class NixBuildCommand:
                 )
             finally:
                 watch.close()
-        if mode and not done.ok:
-            raise _rebuild_error(watch, log)
         return self._judged(done, watch, log)
 
-    def _command(self, lent: SandboxPipSettings, *mode: str) -> tuple[str, ...]:
-        derivations = self.wanted.values()
-        files = (
-            [derivation.compiled for derivation in derivations if derivation.compiled]
-            if mode
-            else [derivation.file for derivation in derivations]
-        )
-        installables = [self.nix.outputs_of(file) for file in files]
-        how = ("--no-link", "--keep-going", "--log-format", "internal-json", *mode)
-        options = (*self.options.realisation, *lent.options)
+    def _command(self, lent: SandboxPipSettings) -> tuple[str, ...]:
+        installables = [self.nix.outputs_of(wanted.file) for wanted in self.wanted.values()]
+        how = ("--no-link", "--keep-going", "--log-format", "internal-json")
+        options = (*self.arguments, *lent.options)
         return self.nix.command("build", *how, *options, *installables)
 
     def _label(self, derivation: str) -> str:
@@ -406,16 +388,3 @@ class NixBuildCommand:
             if name in self.wanted and build.ended is not None:
                 taken[name] = taken.get(name, 0.0) + build.ended - build.began
         return taken
-
-
-def _rebuild_error(watch: NixBuildMonitor, log: Path) -> KbuildError:
-    """A second build that failed, or gave other bytes."""
-    differences = [text for text in watch.errors if _DIFFERS in text]
-    if not differences:
-        return next((error for _, error in watch.failures()), None) or BuildError(
-            f"the second build failed: {next(iter(watch.errors), 'without an error message')}",
-            log=log,
-        )
-    names = sorted({watch.labels(file) for file in watch.reasons} or {"a derivation"})
-    message = f"built a second time, {', '.join(names)} differed"
-    return CheckError(message, [], hint=f"{differences[0]}; `kbuild reproduce` shows where")

@@ -5,18 +5,14 @@ Reads Nix's `internal-json` log (2.8 to 2.34).
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.pipeline.nix.program import Nix, NixOptions, nix_program
-from kbuild.system.cache import FLAKE_FAILURES, Cache
+from kbuild.pipeline.nix.program import Nix
 from kbuild.system.errors import (
     BuildError,
     ConfigError,
@@ -24,7 +20,6 @@ from kbuild.system.errors import (
     KbuildError,
     Problem,
 )
-from kbuild.system.file_state import stat_state
 from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.untrusted import parse_json, reading
 
@@ -110,7 +105,6 @@ class FlakeEvaluationError(BuildError):
     def __init__(self, message: str, excerpt: tuple[str, ...], text: str, hint: str = "") -> None:
         super().__init__(message, excerpt=excerpt, hint=hint)
         self.is_absent = _ABSENT in text
-        self.is_out_of_reach = _FETCHING.search(text) is not None
 
 
 def evaluation_error(output: str, root: Path) -> KbuildError:
@@ -145,9 +139,9 @@ def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeE
     failure = FlakeEvaluationError(
         f"the project's flake does not evaluate: {first}", (*more[:_SHOWN], *where), text
     )
-    if failure.is_out_of_reach:
+    if _FETCHING.search(text):
         failure.message = f"an input of the project's flake cannot be fetched: {first}"
-        failure.hint = "--override-input INPUT FLAKE takes it from elsewhere"
+        failure.hint = "`-- --override-input INPUT FLAKE` takes it from elsewhere"
     return failure
 
 
@@ -225,13 +219,8 @@ def _below(stored: str, root: Path) -> Iterator[str]:
 
 
 FLAKE_FILE = "flake.nix"
-LOCK_FILE = "flake.lock"
-_INPUT = re.compile(r"\burl\s*=")
-_FORGOTTEN_S = 24 * 3600.0
-"""Seconds after which Nix is asked again."""
 _KIND = "an answer of Nix"
 _USES = re.compile(r"\bkbuild\b")
-_QUICK_FAILURE = ("--option", "download-attempts", "2")
 _QUESTION = """\
 packages:
 let
@@ -263,7 +252,8 @@ class Derivation:
     output: str
     """Path of the output in the store, built or not."""
     compiled: str = ""
-    """The `.drv` file of what it is made from, where making it is only the last touch."""
+    """The `.drv` file of what it is made from, where making it is only the last touch. Messages of
+    its builder are the variant's."""
 
 
 @dataclass(frozen=True)
@@ -283,57 +273,15 @@ def uses_kbuild(root: Path) -> bool:
         return False
 
 
-def has_resolved_inputs(root: Path) -> bool:
-    """True when the flake has no inputs, or Nix has locked them before: nothing is looked up."""
-    try:
-        text = (root / FLAKE_FILE).read_text("utf-8", "replace")
-    except OSError:
-        return False
-    return (root / LOCK_FILE).is_file() or _INPUT.search(text) is None
-
-
-class EvaluationFailures:
-    """Flakes that Nix could not evaluate here, so that it is not asked again for a day.
-
-    Their inputs could not be fetched, or Nix itself does not work.
-    """
-
-    def __init__(self, root: Path, cache: Path) -> None:
-        self._root = root
-        self._cache = Cache(cache, FLAKE_FAILURES)
-
-    def remember(self, message: str) -> None:
-        """Keep why the flake as it is now cannot be evaluated."""
-        self._cache.put_json(self._key(), {"message": message, "time": time.time()})
-
-    def remembered(self) -> str:
-        """The reason that the flake was not evaluated; empty when it was, or that was long ago."""
-        failure = self._cache.get_json(self._key(), dict)
-        is_recent = failure is not None and 0 <= time.time() - failure["time"] < _FORGOTTEN_S
-        return str(failure["message"]) if failure is not None and is_recent else ""
-
-    def _key(self) -> str:
-        state = hashlib.sha256(repr(stat_state(nix_program() or "")).encode())
-        for name in (FLAKE_FILE, LOCK_FILE):
-            path = self._root / name
-            state.update(path.read_bytes() if path.is_file() else b"")
-            state.update(b"\0")
-        variables = ("NIX_CONFIG", "NIX_REMOTE", "NIX_PATH", "http_proxy", "https_proxy")
-        for value in (str(self._root), *(os.environ.get(name, "") for name in variables)):
-            state.update(os.fsencode(value) + b"\0")
-        return state.hexdigest()
-
-
 @dataclass(frozen=True)
 class Flake:
     """A project's flake, as one Nix reads it."""
 
     root: Path
     nix: Nix
-    options: NixOptions
     runner: Runner
-    is_hasty: bool = False
-    """True to treat everything that cannot be downloaded at once as out of reach."""
+    arguments: tuple[str, ...] = ()
+    """Arguments for each command of Nix."""
 
     def offer(self, system: str, variants: Sequence[str]) -> FlakeVariants:
         """The flake's offer of some variants on a system.
@@ -348,10 +296,9 @@ class Flake:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
         wanted = _QUESTION % f'"{escaped}"'
         attribute = f".#packages.{system}"
-        hasty = _QUICK_FAILURE if self.is_hasty else ()
         command = self.nix.command("eval", "--json", attribute, "--apply", wanted)
         log = ("--log-format", "internal-json")
-        arguments = (*command, *log, *hasty, *self.options.evaluation)
+        arguments = (*command, *log, *self.arguments)
         done = self.runner.run(arguments, cwd=self.root)
         answer = _parse_answer(done) if done.ok else None
         if answer is None:

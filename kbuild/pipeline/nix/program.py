@@ -1,6 +1,6 @@
 """The installed `nix`: its version.
 
-Settings and sandbox, whether it can be used, and the options that kbuild passes to it.
+Settings and sandbox, and whether it can be used.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
+from kbuild.system.errors import DamagedFileError, ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.untrusted import parse_json, reading
 from kbuild.system.version import Version
@@ -82,7 +81,7 @@ _STORE = re.compile(r"^Store U(?:RL|RI): (\S+)", re.MULTILINE)
 _VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
 _PROFILE = "/nix/var/nix/profiles/default/bin"
 """Profile of installers; shells that are open already do not know it yet."""
-INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds without"
+INSTALL_HINT = "`install.sh --with-nix` installs it; without `--driver nix`, kbuild builds without"
 
 
 @dataclass(frozen=True)
@@ -205,84 +204,7 @@ def _last_line(text: str) -> str:
     return lines[-1].removeprefix("error: ") if lines else "it prints nothing"
 
 
-NIX_ARGS_VARIABLE = "KBUILD_NIX_ARGS"
-
-
-@dataclass(frozen=True)
-class NixOptions:
-    """Options of Nix itself; empty ones leave the choice to its configuration."""
-
-    max_jobs: str = ""
-    """Derivations that are built at once: a number or `auto`; 0 leaves all to other machines."""
-    cores: int | None = None
-    """Processors of one derivation; 0 are all."""
-    builders: str = ""
-    """Other machines, as `nix.conf` writes them."""
-    overrides: tuple[tuple[str, str], ...] = ()
-    """Flake inputs taken from elsewhere: (input, flake)."""
-    settings: tuple[tuple[str, str], ...] = ()
-    """Settings of Nix: (name, value)."""
-    print_logs: bool = False
-    """True to show all output of builders."""
-    rebuild: bool = False
-    """True to build derivations a second time and compare."""
-
-    @property
-    def evaluation(self) -> tuple[str, ...]:
-        """Arguments of everything that reads the flake."""
-        inputs = (part for pair in self.overrides for part in ("--override-input", *pair))
-        return (*inputs, *self.configuration)
-
-    @property
-    def configuration(self) -> tuple[str, ...]:
-        """Arguments that every command of Nix takes."""
-        return tuple(part for pair in self.settings for part in ("--option", *pair))
-
-    @property
-    def parallelism(self) -> tuple[str, ...]:
-        """The limits on what runs at once."""
-        options = [("--max-jobs", self.max_jobs)]
-        options.append(("--cores", "" if self.cores is None else str(self.cores)))
-        return tuple(part for pair in options if pair[1] for part in pair)
-
-    @property
-    def realisation(self) -> tuple[str, ...]:
-        """Arguments of a build."""
-        builders = ("--builders", self.builders) if self.builders else ()
-        return (*self.parallelism, *builders, *self.configuration)
-
-
-def with_environment(options: NixOptions, environ: Mapping[str, str]) -> NixOptions:
-    """The options after those of `KBUILD_NIX_ARGS`, which say the same things for every command.
-
-    Raises:
-        UsageError: the variable holds something else than inputs and settings.
-    """
-    arguments = iter(_split_arguments(environ.get("KBUILD_NIX_ARGS", "")))
-    overrides: list[tuple[str, str]] = []
-    settings: list[tuple[str, str]] = []
-    kinds = {"--override-input": overrides, "--option": settings}
-    for argument in arguments:
-        pair = (next(arguments, ""), next(arguments, ""))
-        if argument not in kinds or not all(pair):
-            raise UsageError(
-                f"{NIX_ARGS_VARIABLE} has `{argument}`",
-                hint="it takes `--override-input INPUT FLAKE` and `--option NAME VALUE`",
-            )
-        kinds[argument].append(pair)
-    return NixOptions(
-        options.max_jobs,
-        options.cores,
-        options.builders,
-        (*overrides, *options.overrides),
-        (*settings, *options.settings),
-        options.print_logs,
-        options.rebuild,
-    )
-
-
-def _split_arguments(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{NIX_ARGS_VARIABLE} is not valid shell syntax: {error}") from None
+def settings_in(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The `--option NAME VALUE` among arguments: those that every command of Nix takes."""
+    starts = [n for n, argument in enumerate(arguments) if argument == "--option"]
+    return tuple(part for n in starts for part in arguments[n : n + 3])

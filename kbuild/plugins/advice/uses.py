@@ -91,6 +91,7 @@ def file_names(tokens: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
 
 def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNames:
     """The vocabulary of a source and its headers, source first."""
+    # The source comes first in `files`, so that its own names win over those of headers.
     imported = dict(chain.from_iterable(file.imported for file in reversed(files)))
     spaces = frozenset(chain.from_iterable(file.namespaces for file in files))
     macros = frozenset(chain.from_iterable(file.macros for file in files))

@@ -38,6 +38,7 @@ class SplitRun:
         # A copy of an argument is made anew by the backward op; only the original is saved.
         used = roots_of(self.rest["steps"]) | roots_of(trace["gradients"])
         # A copy of an argument is made anew; what it is a copy of is what is kept.
+        # In reverse, since it may be a copy of a copy.
         for name in reversed(list(buffers)):
             if name in used and name in self.copies:
                 used.add(buffers[name]["aliases"])

@@ -246,6 +246,7 @@ def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
         lines.append(f"    return ops.{inference_name(wrapper, returned)}.default({arguments})")
     else:
         lines += [
+            # This is the autograd kernel of the same op, which would otherwise call itself.
             "    with torch._C._AutoDispatchBelowAutograd():",
             f"        return {_call(forward, forward['arguments'])}",
         ]

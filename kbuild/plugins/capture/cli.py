@@ -6,15 +6,17 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.plugins.capture.programs import PATH_WALKED
-from kbuild.system.errors import CheckError, UsageError, counted
+from kbuild.system.errors import CheckError, UsageError
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kbuild.system.progress import Progress
 
 _RECORD = "kbuild capture --record -- COMMAND"
+_WIDTH = 160
+"""Characters that describe a path."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -156,13 +160,13 @@ def _capture(
         WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
     )
 
-    torch = _torch_packages(ctx)
+    torch = None if find_spec("torch") else _torch_packages(ctx)
     answer, errors = [], []
     with (
         ctx.ui.progress("capturing", len(functions)) as progress,
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
-        view = _CaptureProgress(progress, len(functions))
+        view = CaptureProgress(progress, ctx.ui.say, len(functions))
 
         def captured(
             function: tuple[str, DslSection, Declaration],
@@ -179,11 +183,15 @@ def _capture(
             finally:
                 view.finish(declaration.name)
 
-        for function, result in zip(functions, pool.map(captured, functions), strict=True):
-            if isinstance(result, CheckError):
-                errors.append(result)
-            else:
-                answer.append(_write(project, function, *result, ctx))
+        try:
+            for function, result in zip(functions, pool.map(captured, functions), strict=True):
+                if isinstance(result, CheckError):
+                    errors.append(result)
+                else:
+                    answer.append(_write(project, function, *result, ctx))
+        except BaseException:
+            ctx.runner.stop()  # the pool would wait for the workers
+            raise
     if errors:
         if len(errors) == 1:
             raise errors[0]
@@ -194,26 +202,24 @@ def _capture(
     return 0
 
 
-class _CaptureProgress:
-    """Shows the functions that are captured, and how many paths of them were walked."""
+class CaptureProgress:
+    """Says each path of the functions that are captured, and shows how many are done."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+    def __init__(self, progress: Progress, say: Callable[[str], None], total: int) -> None:
+        self._progress, self._say, self._total, self._done = progress, say, total, 0
         self._paths: Counter[str] = Counter()
 
     def take(self, name: str, line: str) -> None:
         """A line of the worker of a function."""
-        if line == PATH_WALKED:
+        if line.startswith(PATH_WALKED):
             self._paths[name] += 1
-            self._show(f"{name}: {counted(self._paths[name], 'path')}")
+            path = shorten(line.removeprefix(PATH_WALKED), _WIDTH, placeholder=" ...")
+            self._say(f"{name}: path {self._paths[name]}: {path}")
 
     def finish(self, name: str) -> None:
         """A function is captured, or cannot be."""
         self._done += 1
-        self._show(name)
-
-    def _show(self, label: str) -> None:
-        self._progress.update(self._done, self._total, label)
+        self._progress.update(self._done, self._total, name)
 
 
 def _torch_packages(ctx: Services) -> Path | None:
@@ -268,7 +274,7 @@ def _show(
             raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
         description = read_description(path.read_text("utf-8"), file)
         descriptions.append(description)
-        lines += shown(description, _image_counts(project, name, section, description))
+        lines += shown(description, _image_texts(project, name, section, description))
     if args.json:
         ctx.ui.data_json({"captured": descriptions})
     else:
@@ -276,15 +282,15 @@ def _show(
     return 0
 
 
-def _image_counts(
+def _image_texts(
     project: Project, name: str, section: DslSection, description: Mapping[str, Any]
-) -> Mapping[str, int | None]:
-    """Op -> how many images it has for one arch."""
-    from kbuild.dsl.candidates import planned_image_counts
+) -> Mapping[str, str]:
+    """Op -> how many images it has for one arch, and why."""
+    from kbuild.dsl.candidates import planned_image_texts
     from kbuild.plugins.capture.session import captured_kernel
 
     kernel = captured_kernel(name, section, description["ops"], description["name"])
-    return planned_image_counts(kernel, project.root)
+    return planned_image_texts(kernel, project.root)
 
 
 def _texts(project: Project, section: DslSection) -> SourceDigests:

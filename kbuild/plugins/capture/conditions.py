@@ -27,6 +27,7 @@ def question_of(condition: str) -> tuple[str, bool]:
     if " and " in condition or " or " in condition:
         return condition, True
     for sign, opposite in _OPPOSITES.items():
+        # A chain of comparisons, `0 < N < 8`, has no opposite of this form.
         if condition.count(sign) == 1:
             return condition.replace(sign, opposite), False
     return condition, True

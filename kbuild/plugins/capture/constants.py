@@ -125,6 +125,7 @@ class ConstantWriter:
         ]
         names = sorted({name for value in chosen for name in names_of(value["value"])})
         spans = [self._span(name) for name in names]
+        # Too many calls to try: the product may count combinations that no call has.
         if math.prod(len(span) for span in spans) > _MOST_CALLS:
             return math.prod(len(value["choices"]) for value in chosen)
         calls = (dict(zip(names, values, strict=True)) for values in itertools.product(*spans))
@@ -142,6 +143,7 @@ class ConstantWriter:
                     raise CaptureError(f"has the launch option `{option}`", step.step["line"])
                 row[option] = literal(value)
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
+        # Paths without this launch, and refused ones: the condition may be anything there.
         others = set(self.program.outputs) - step.leaves | self.refused
         candidates = []
         for row, leaves in rows.values():

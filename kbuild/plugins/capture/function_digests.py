@@ -132,6 +132,7 @@ class SourceDigests:
             return None
         if level:
             return next((end for end in ends if end in self._modules), None)
+        # A source's path may begin with folders that are no part of the module's name.
         files = (f for end in ends for f in self._modules if f"/{f}".endswith(f"/{end}"))
         return next((file for file in files if not self._is_inner(file, tail)), None)
 

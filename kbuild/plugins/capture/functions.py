@@ -176,6 +176,7 @@ class FunctionReader:
             for trace in traces
             for step in trace["steps"]
             for name, value in step.get("constants", {}).items()
+            # A constant that is the dimension itself may have its name.
             if value != {"int": name}
         }
         names = {size: f"{size}_size" for size in sorted(sizes & constants)}
@@ -311,6 +312,7 @@ class FunctionReader:
         places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        # The schema lists every argument, whether the op uses it or not.
         text = json.dumps({**section, "schema": ""})
         asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
         # The op does not depend on these answers: write it again without them.

@@ -150,6 +150,7 @@ def recorded_launches(  # noqa: PLR0917
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
         (own / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         if language.launch_recorder is not None:
+            # Python imports `sitecustomize` whenever it starts, also in processes of the command.
             (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -195,6 +196,7 @@ def package_captured(args: Namespace, ctx: Services) -> int:
     replace_atomically(path, _captured_build_file(text, project.python_name).encode())
     try:
         open_project(project.root)
+    # Also after Ctrl-C: a build.toml that cannot be opened must not stay.
     except BaseException:
         replace_atomically(path, text.encode())
         raise

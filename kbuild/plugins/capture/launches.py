@@ -298,6 +298,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
     launches_by_key = {each.key: each for launch in function.launches for each in launch.spread()}
     for _, launch in sorted(launches_by_key.items()):
         fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
+        # Launches of one op become its candidates, which all have to set the same constants.
         key = [launch.arguments, fixed, [*launch.constants]]
         text = json.dumps(key)
         writer = writers.setdefault(text, _OpWriter(function, launch.arguments, fixed))
@@ -353,18 +354,20 @@ class _OpWriter:
         return {**head, "launch": [{**shared, **launch} for launch in launches]}
 
     def _launches(self, args: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Variants of the launch with their conditions; the first that holds is launched."""
+        """Variants of the launch with their conditions; only the last one has plain images."""
         before: list[str] = []
+        pointers = [n for n, kind in self.arguments.items() if str(kind).startswith("*")]
         for assumed in self._assumed():
             forms = [at for at, launch in enumerate(self.launches) if assumed in launch.assumptions]
             forms = forms or [*range(len(self.launches))]
             tests = [f"{args[parameter]} % 16 == 0" for parameter in assumed.divisible]
             tests += [f"{args[parameter]} == 1" for parameter in assumed.ones]
+            tests += [f"address({args[parameter]}) % 16 == 0" for parameter in pointers]
             if len(forms) < len(self.launches):
                 tests.append(f"({' or '.join(f'{_FORM} == {at}' for at in forms)})")
             yield {
                 "when": " and ".join((*before, *tests)),
-                "configs": [self._candidate(at) for at in forms],
+                "configs": [{**self._candidate(at), "aligned": True} for at in forms],
                 "divisible": list(assumed.divisible),
                 "ones": list(assumed.ones),
             }

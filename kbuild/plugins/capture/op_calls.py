@@ -83,9 +83,11 @@ class OpCall:
             dim=lambda t: len(arguments[t].sizes),  # type: ignore[union-attr]
             dtype=lambda t: arguments[t].dtype,  # type: ignore[union-attr]
             has=lambda t: arguments.get(t) is not None,
+            # An address that the function has not asked for is as aligned as 0.
             address=lambda t: self.numbers.get(f"address({t})", 0),
         )
         for query in ("sm_count", "capability"):
+            # As a default, which is bound now: the loop changes `query`.
             self.names[query] = lambda query=query: self.numbers[f"{query}()"]
         self.names.update(plain)
         for name, text in self.op.section.get("let", {}).items():

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-PATH_WALKED = "kbuild: walked a path"
-"""Line that a worker prints after each path, so that the parent process can show progress."""
+PATH_WALKED = "kbuild walked a path: "
+"""Beginning of the line that a worker prints after each path; the rest describes the path."""
 
 
 class CaptureError(BaseException):

@@ -140,6 +140,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 """Pattern of a function's name -> what it is that the function does, and what to do instead."""
 
 
+# The patterns of environment, time, random numbers and processes, which are first in `REFUSED`.
 _AT_IMPORT = tuple(REFUSED)[:4]
 _SETTINGS = {
     "torch.backends.cuda.cuBLASModule.allow_tf32", "torch.get_float32_matmul_precision",

@@ -329,16 +329,18 @@ class OpWriter:
     def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
         """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
 
-        Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes,
-        other strides and products of them are divisible in most calls. The second image is for
-        calls in which sizes of outer dimensions, such as a number of tokens, are not; the third for
-        those in which no size is.
+        Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes of
+        last dimensions, other strides and products of them are divisible in most calls. Sizes of
+        outer dimensions, such as a number of tokens, often are not: an image assumes it only where
+        no size of a last dimension is passed, and then another one does without.
         """
         inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
         sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
         ones = [name for name, text in integers if text in inner or text == "1"]
         last = self._last_dimensions()
-        lists: tuple[list[str], ...] = ([], [], [])
+        every: list[str] = []
+        usual: list[str] = []
+        has_last = False
         for name, text in integers:
             # Torch writes `max(N, 1)` for a stride.
             parts = re.sub(r"max\(([^(),]+), 1\)", r"\1", text).split(" * ")
@@ -346,13 +348,12 @@ class OpWriter:
             own = {p for p in parts if not p.isdigit() and not p.startswith("stride(")}
             if name in ones or not own <= sizes or (text.isdigit() and product % _DIVISOR):
                 continue
-            in_all = not own or product % _DIVISOR == 0
-            for names, wanted in zip(lists, (True, in_all or own & last, in_all), strict=True):
-                names.extend([name] if wanted else [])
-        different = [list(names) for names in dict.fromkeys(map(tuple, lists))]
-        table: dict[str, list[Any]] = {"divisible": different, "ones": ones}
-        if len(different) == 1:
-            table["divisible"] = different[0]
+            is_certain = not own or product % _DIVISOR == 0
+            has_last = has_last or (not is_certain and bool(own & last))
+            every.append(name)
+            usual.extend([name] if is_certain or own & last else [])
+        lists = [usual] if has_last or usual == every else [every, usual]
+        table = {"divisible": lists if len(lists) > 1 else lists[0], "ones": ones}
         return {key: names for key, names in table.items() if names}
 
     def _last_dimensions(self) -> set[str]:

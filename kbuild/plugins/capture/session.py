@@ -83,7 +83,7 @@ def capture(
         section: the kernel's.
         environments: has its compiler.
         runner: runs the worker.
-        listen: gets what the worker prints: `PATH_WALKED` after each path.
+        listen: gets what the worker prints: a line with `PATH_WALKED` after each path.
         torch: the folder with the package `torch`; that of this interpreter when None.
 
     Raises:
@@ -107,17 +107,17 @@ def capture(
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
-    answer: Mapping[str, Any] = {}
-    results = []
-    for batch in batches:
-        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner, listen=listen)
-        if devices := _devices(section, answer):
-            ask = partial(_answer, declaration, env=env, root=root, runner=runner, listen=listen)
-            answer = _answer_by_device({**request, "batch": batch}, devices, ask)
-        results.append(_read(declaration, answer, batch, root))
+    requests = [{**request, "batch": batch} for batch in batches]
+    ask = partial(_answers, declaration, env=env, root=root, runner=runner, listen=listen)
+    answers, results = ask(requests), []
+    for at, own in enumerate(requests):
+        if devices := _devices(section, answers[at]):
+            answers[at] = _answer_by_device(own, devices, ask)
+        results.append(_read(declaration, answers[at], own["batch"], root))
+    # All are the same, or this is an error below.
     wrapper, notes = results[0]
     wrapper = replace(wrapper, renamed={other: name for name, other in names.items()})
-    _validate(declaration, wrapper, section, root, answer)
+    _validate(declaration, wrapper, section, root, answers[-1])
     if len({_comparable(other) for other, _ in results}) > 1:
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
@@ -228,31 +228,34 @@ def _environment(
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **({"PYTHONDONTWRITEBYTECODE": "1"} if sys.dont_write_bytecode else {}),
     }
 
 
-def _answer(
+def _answers(
     declaration: Declaration,
-    request: Mapping[str, Any],
+    requests: Sequence[Mapping[str, Any]],
     env: Mapping[str, str],
     root: Path,
     runner: Runner,
     *,
     listen: LineListener | None,
-) -> Mapping[str, Any]:
-    """Run the worker and return its answer."""
+) -> list[Mapping[str, Any]]:
+    """Run the worker and return its answers."""
     command = (sys.executable, "-m", "kbuild.plugins.capture.worker.request")
     with temporary_folder("capture") as folder:
-        file = folder / "answer.json"
-        text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
+        # The answers come in files, because the author's code may print anything.
+        files = [folder / f"answer-{at}.json" for at in range(len(requests))]
+        text = json.dumps([
+            {**request, "answer": str(file), "seconds": _SECONDS}
+            for request, file in zip(requests, files, strict=True)
+        ])  # fmt: skip
         own = {"HOME": str(folder), "TMPDIR": str(folder)}
         done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
-        # The answer comes in a file, because the author's code may print anything.
-        if file.is_file():
-            answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
-            return answer
+        if all(file.is_file() for file in files):
+            return [json.loads(file.read_text("utf-8")) for file in files]
     head = f"`{declaration.function}` was not captured"
+    # The worker sets an alarm for the seconds of the request.
     is_late = done.returncode == -signal.SIGALRM
     reason = f"after {_SECONDS} s" if is_late else "the worker ended"
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
@@ -278,18 +281,17 @@ def _devices(section: DslSection, answer: Mapping[str, Any]) -> list[Mapping[str
 def _answer_by_device(
     request: Mapping[str, Any],
     devices: Sequence[Mapping[str, Any]],
-    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ask: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]],
 ) -> Mapping[str, Any]:
     """Ask the worker for each GPU, until all agree on contiguous tensors, and join the answers."""
     contiguous: set[str] = set()
     differentiated = False
     while True:
-        answers = []
-        for device in devices:
-            more = {"contiguous": sorted(contiguous), "differentiated": differentiated}
-            answers.append(ask({**request, "device": device, **more}))
-            if "error" in answers[-1]:
-                return answers[-1]
+        more = {"contiguous": sorted(contiguous), "differentiated": differentiated}
+        answers = ask([{**request, "device": device, **more} for device in devices])
+        for answer in answers:
+            if "error" in answer:
+                return answer
         needed = {name for answer in answers for name in answer["contiguous"]}
         are_differentiated = any(answer["differentiated"] for answer in answers)
         if needed <= contiguous and are_differentiated == differentiated:

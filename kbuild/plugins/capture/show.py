@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def shown(description: Mapping[str, Any], images: Mapping[str, int | None]) -> Iterator[str]:
+def shown(description: Mapping[str, Any], images: Mapping[str, str]) -> Iterator[str]:
     """The lines of `kbuild capture --show` for one function.
 
     Args:
         description: the content of its file.
-        images: op -> how many images it has for one arch; None if the kernels' sources say that.
+        images: op -> how many images it has for one arch, and why.
     """
     yield f"{description['function']} ({description['source']})"
     yield f"  {description['schema']}"
     yield f"  {gradient_text(description)}"
     for op in description["ops"]:
         yield f"  op {op['schema']}"
-        count = images.get(op["schema"].partition("(")[0])
-        yield f"    images      {count or 'one for each of the candidates'} for each arch"
+        yield f"    images/arch {images[op['schema'].partition('(')[0]]}"
         dtypes = ", ".join(f"{name}: {_listed(rule)}" for name, rule in op["dtypes"].items())
         yield f"    dtypes      {dtypes}"
         for name, shape in op["shapes"].items():

@@ -20,6 +20,7 @@ _FEW = 2
 _SMALLEST = 16
 _POINTS = {1: 6, 2: 4, 3: 3}
 """Number of sizes that keys name -> number of values of each."""
+# The number of an H100 (SXM) and an H200, for sizes that depend on it.
 _SM_COUNT = 132
 
 
@@ -94,6 +95,7 @@ def _sizes(
         able = [name for name in own if largest[name] // 2 >= floors[name]]
         if not able:
             break
+        # Sizes that no key names are halved first, of these the largest.
         name = min(able, key=lambda n: (n in keyed, -largest[n], n))
         largest[name] //= 2
     count = _POINTS.get(len(keyed), 2)
@@ -119,6 +121,7 @@ def _spread(least: int, most: int, count: int) -> list[int]:
 def _elements(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
     rows = sizes.get(_DOTS, 1)
     known = {**sizes, ROWS: rows, BATCH[0]: rows, "sm_count()": _SM_COUNT}
+    # `...` is measured as a single dimension.
     known |= dict.fromkeys(BATCH[1:], 1)
     total = 1
     for size in shape:

@@ -24,6 +24,7 @@ def factors(sizes: Sequence[str]) -> tuple[str, ...]:
     number = math.prod(int(part) for part in parts if part.isdigit())
     parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
     rows = [part for part in parts if part in BATCH]
+    # Where `...` is one dimension, that is the product.
     if len(rows) > 1 or rows == [BATCH[0]]:
         parts = [part for part in parts if part not in BATCH] + [ROWS]
     return tuple(sorted(parts))

@@ -165,6 +165,7 @@ class Comparison:
     # steps
 
     def _launch(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        # The grid may depend on constants of the candidate that was launched.
         call.names.update(own["candidate"])
         rows = step.get("configs", [])
         row = {} if rows == "autotune" else first_row(call, rows)
@@ -351,6 +352,7 @@ class RandomCalls:
         comparison, outs = Comparison(trace), self.wrapper.outputs
         backward = self.wrapper.backward
         end = trace["boundary"].get("steps", len(trace["steps"]))
+        # The boundary counts these steps, which `Comparison` leaves out.
         copies = sum(s.get("aten") == "contiguous" for s in trace["steps"][:end])
         comparison.follow(call, end - copies)
         comparison.results(call, call.op.outputs[: len(outs)], outs, trace["outputs"])

@@ -118,10 +118,12 @@ class CapturedWrapper:
     def schema(self) -> str:
         """Schema of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
+        # Users do not pass what is asked for at each call.
         own = re.sub(rf"(, )?\w+ {PREFIX}\w+=[^,)]+", "", own)
         given = self.forward.outputs[: len(self.outputs)]
         maybe = self.forward.section.get("returned", {})
         copied = set(self.copied.values())
+        # The op's schema has used the first letters for arguments that it writes to.
         letters = iter("abcdefghijklmnopqrstuvwxyz"[own.count("!)") :])
         for name in dict.fromkeys((*copied, *(_argument(n) for n in given if n[0] in _ARGUMENTS))):
             alias = f"({next(letters)}{'!' * (name in copied)})"

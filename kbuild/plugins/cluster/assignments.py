@@ -57,10 +57,13 @@ class ClusterWorker:
     @property
     def has_room(self) -> bool:
         """True when it can take a unit; one waits there for the first that ends."""
+        # `<=`: with one unit beyond its processors, a worker need not wait for the next one to
+        # arrive.
         return self.is_usable and self._processors <= self.slots
 
     def fits(self, resources: UnitResources) -> bool:
         """True when the worker has what a unit takes, whatever else it has in hand."""
+        # It has not described itself yet, so its resources may still turn out to suffice.
         if not self.is_known:
             return True
         memory = self.memory or resources.memory
@@ -142,6 +145,7 @@ class UnitQueue:
             group = self._waiting.setdefault((unit.job, unit.resources), deque())
             group.append(WaitingUnit(unit, batch))
         for name in groups:
+            # The longest first: a long unit that starts last would be waited for alone.
             ordered = sorted(self._waiting[name], key=lambda item: -item.unit.seconds)
             self._waiting[name] = deque(ordered)
 

@@ -43,8 +43,7 @@ def _add_start_options(parser: ArgumentParser) -> None:
         "--hosts",
         type=Path,
         metavar="FILE",
-        help="start: machines for workers, one in each line, with the path of its Python "
-        "if python3 has no kbuild",
+        help="start: machines for workers, one a line, with its Python if python3 has no kbuild",
     )
     parser.add_argument(
         "--host",

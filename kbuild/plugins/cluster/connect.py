@@ -78,6 +78,7 @@ def security_of(credentials: Path) -> Security:
         raise UsageError(message, hint=f"chmod 600 {credentials}")
     roles = ("client", "scheduler", "worker")
     files = {f"tls_{role}_{part}": str(credentials) for role in roles for part in ("key", "cert")}
+    # The certificate signs itself, so it is its own authority as well.
     return Security(require_encryption=True, tls_ca_file=str(credentials), **files)
 
 

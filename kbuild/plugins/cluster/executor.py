@@ -283,6 +283,7 @@ class ClusterExecutor:
         """Give what a worker has in hand to others."""
         for key, task in list(self._assignments.items()):
             if task.worker is worker:
+                # First: the canceled future ends as well, and must find nothing to settle.
                 del self._assignments[key]
                 worker.end(task.unit)
                 task.future.cancel()
@@ -292,6 +293,7 @@ class ClusterExecutor:
     def _poll(self) -> None:
         """Update the list of workers: new ones, lost ones, and those that take too long."""
         now = time.monotonic()
+        # The scheduler's answer lists every worker. Without one, a build waits for the first.
         if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
             return
         self._polled = now
@@ -332,6 +334,7 @@ class ClusterExecutor:
     def _exclude_silent(self, now: float) -> None:
         """Exclude workers that take too long."""
         for task in list(self._assignments.values()):
+            # A worker ends a run by itself after twice the time of a unit, see `WorkerState.run`.
             if now - task.since > 2 * self._limits.unit_seconds + _GRACE_SECONDS:
                 self._exclude(task.worker, f"it did not answer about {task.unit.label} in time")
         for worker, _, since in list(self._described.values()):
@@ -345,6 +348,7 @@ class ClusterExecutor:
         name, memory = str(facts.get("name", address)), int(resources.get("memory", 0))
         worker = ClusterWorker(address, name, int(facts["nthreads"]), memory, devices)
         self.workers[address] = worker
+        # Dask calls back in its own thread; only `_serve`'s thread changes the state.
         future = self._client.submit(self._describe, workers=[address], pure=False)
         self._described[str(future.key)] = (worker, future, time.monotonic())
         future.add_done_callback(lambda done: self._events.put(("ended", done)))

@@ -102,6 +102,7 @@ class ClusterFiller:
         job, keys = job_digest(data), list(wanted)
         batches = [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]
         work = [
+            # How long an image takes is not known, so the number of images stands for the time.
             WorkUnit(" ".join(batch), unit_label(wanted[batch[0]].unit), job, float(len(batch)))
             for batch in batches
         ]
@@ -172,12 +173,15 @@ class ClusterFiller:
             units, is_waiting = self._claim(missing)
             with self._lent_token():
                 if units:
+                    # What comes back damaged is not asked for again: this machine compiles it.
                     asked |= {unit.key for unit in units}
                     try:
                         self._execute(tree, units, tell)
                     finally:
                         with self._lock:
+                            # After an error too: other variants wait for these keys.
                             self._claimed -= {unit.key for unit in units}
+                # Other variants have asked for the rest: it comes into the cache, or becomes free.
                 elif is_waiting:
                     self._run.stopped.wait(_PAUSE)
 

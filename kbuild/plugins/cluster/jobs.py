@@ -56,6 +56,7 @@ def archive_files(files: Mapping[str, Path | bytes]) -> FileArchive:
         OSError: a file cannot be read.
     """
     stream = io.BytesIO()
+    # In this format, paths may have more than 100 characters.
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path, file in sorted(files.items()):
             data = file if isinstance(file, bytes) else file.read_bytes()
@@ -81,6 +82,7 @@ def archive_sources(root: Path, plans: Mapping[str, VariantPlan]) -> FileArchive
     paths = {
         path
         for path in walked
+        # Hidden files stay here: some hold credentials.
         if path.endswith(_INCLUDED_SUFFIXES) and not PurePosixPath(path).name.startswith(".")
     }
     for plan in plans.values():
@@ -98,6 +100,7 @@ def unpack_archive(archive: FileArchive, folder: Path) -> None:
     kind = "an archive of files"
     with reading("the archive", kind):
         stream = zlib.decompressobj()
+        # With a limit, since few bytes can unpack to any number.
         content = stream.decompress(archive.data, _MAX_BYTES)
         if not stream.eof or hashlib.sha256(content).hexdigest() != archive.digest:
             raise ValueError("its digest is another one")

@@ -9,12 +9,10 @@ from kbuild.cli import CommandEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from kbuild.checks.base import Check, Output
-    from kbuild.checks.probe_cache import ProbeCache
     from kbuild.dsl.tune.workers import ProbeSource
     from kbuild.pipeline.executors import BuildRequest, UnitFiller
     from kbuild.pipeline.testing import ProjectTests, TestReport
@@ -39,19 +37,6 @@ class DaskCluster:
         from kbuild.plugins.cluster.connect import cluster_filler
 
         return cluster_filler(address, run, services.runner, request, services.ui.warn)
-
-    def load_outputs(
-        self,
-        address: str,
-        outputs: Iterable[Output],
-        checks: Sequence[Check],
-        probe_cache: ProbeCache,
-        services: Services,
-    ) -> ProbeCache:
-        """See `RemoteExecutor.load_outputs`."""
-        from kbuild.plugins.cluster.checks import ask_workers
-
-        return ask_workers(address, outputs, checks, probe_cache, services)
 
     def run_tests(
         self,

@@ -92,6 +92,8 @@ def worker_folder(parent: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            # It ends with the process, so a worker that was killed leaves its folder to the next
+            # one.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
@@ -117,6 +119,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     from kbuild.system.budget import memory_budget
 
     processors, memory = _take_processors(request), request.memory or memory_budget()
+    # Dask passes its functions nothing of the worker: `current_state` reads these variables.
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
     if request.python:
@@ -272,6 +275,7 @@ def run_cluster(request: ClusterRequest, say: Callable[[str], None]) -> None:
             await scheduler.finished()
 
     try:
+        # Dask's own default is five minutes, for which a machine that is lost keeps its units.
         with dask.config.set({"distributed.scheduler.worker-ttl": _SILENT_SECONDS}):
             asyncio.run(serve())
     except OSError as error:
@@ -301,10 +305,12 @@ def _start_workers(
             *runtime,
         )
         _watch(runner, command, "a local worker", say, environ=environ)
+    # Through standard input: other users of that machine can read arguments.
     secret = request.credentials.read_text()
     for remote in request.hosts:
         there = (remote.python, "-m", "kbuild", "cluster", "worker", address)
         shell = shlex.join((*there, "--credentials", STDIN, *runtime))
+        # In this mode ssh fails where it would ask for a password, which nobody could answer.
         ssh = ("ssh", "-o", "BatchMode=yes", remote.host, shell)
         _watch(runner, ssh, f"the worker on {remote.host}", say, stdin=secret)
 

@@ -146,6 +146,7 @@ def run_on_cluster(
         UsageError: the credentials cannot be used, or the project's files are too many.
         ToolchainError: the cluster does not answer.
     """
+    # A worker unpacks the project elsewhere, so pytest's arguments must not name this machine's.
     rest = tuple(part.replace(f"{root}/", "") for part in tests.rest)
     request = {"tests": {**asdict(tests), "rest": rest}}
     reports: dict[str, TestReport] = {}

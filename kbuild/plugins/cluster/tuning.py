@@ -250,6 +250,7 @@ class ClusterConnection:
         except BaseException as error:  # noqa: BLE001 - also of a task that was cancelled
             self._answers.put({"lost": name, "reason": _first_line(error)})
             return
+        # The task has ended with this message; the next one waits until the job is done.
         if "waiting" in messages[-1]:
             self._measure(name, probe, None)
         for message in messages:

@@ -203,6 +203,7 @@ class WorkerState:
         return {"outputs": entry} if entry else {"failure": "its object could not be kept"}
 
     def _make_images(self, job: bytes, keys: Sequence[str], seconds: float) -> dict[str, Any]:
+        # Dask calls this in as many threads as there are processors.
         memory = self._run.budget.memory // self.jobs
         request = {"job": job.decode(), "keys": keys, "memory": memory, "cache": str(self.cache)}
         answer = self._ask(request, seconds)
@@ -259,6 +260,7 @@ class WorkerState:
                 folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
                 folder.mkdir(parents=True, exist_ok=True)  # the archive may be empty
+            # Also if it was there: the marks that were touched first are removed below.
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")
             for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:

@@ -77,6 +77,7 @@ class WorkerProbes:
         with self._lock:
             probe = self._probes.get(name)
         if probe is None:
+            # Outside of the lock, which `_running_host` takes, and which cannot be taken twice.
             connection = self._running_host().connect()
             probe = RunningProbe(connection, connection.start(settings))
         with self._lock:
@@ -105,6 +106,7 @@ class WorkerProbes:
         while True:
             answer = probe.connection.receive()
             messages.append(
+                # The caller knows the process by its own name, not by that on this worker's host.
                 {**answer, **{key: name for key in ("worker", "ended") if key in answer}}
             )
             if "ended" in answer:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from kbuild.loading.load import has_outdated, load_variant
 from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
-from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import UsageError
 from kbuild.system.record import Record
@@ -235,7 +234,11 @@ def _backend(with_cuda: bool, with_sycl: bool) -> str:
 
 def _archs(backend: str) -> tuple[str, ...]:
     """The archs of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
-    return read_arch_list(os.environ.get(ARCHS_VARIABLE, "")) if backend == "cuda" else ()
+    if backend != "cuda":
+        return ()
+    from kbuild.backends.capability import read_arch_list  # with models, which take time to import
+
+    return read_arch_list(os.environ.get(ARCHS_VARIABLE, ""))
 
 
 def _remove_unused(places: Path) -> None:

@@ -15,8 +15,7 @@ def configure(parser: ArgumentParser) -> None:
         "package",
         type=Path,
         metavar="DIR",
-        help="the package: a setup.py, which is run, or CMakeLists.txt with an extension "
-        "for Torch, or Python with Triton kernels",
+        help="the package: with a setup.py, which is run, or Triton kernels",
     )
     parser.add_argument(
         "path",

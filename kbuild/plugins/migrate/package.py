@@ -28,7 +28,7 @@ class Bindings:
 
 @dataclass(frozen=True)
 class ForeignExtension:
-    """One extension module as setuptools or CMake builds it."""
+    """One extension module as setuptools builds it."""
 
     name: str
     """Dotted module name: `lltm_cuda`, `pkg._C`."""

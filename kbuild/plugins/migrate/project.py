@@ -244,7 +244,7 @@ def migrate_package(
 def _licence(package: ForeignPackage, given: str, left: list[str]) -> str:
     """The licence that `build.toml` gets; empty when it is not known."""
     names = tuple(licence_files(package.root))
-    own, why = read_licence(package.root, package.declared_licences, names)
+    own, why = read_licence(package.declared_licences, names)
     if given and own not in {"", given}:
         left.append(f"build.toml: `license` is `{given}`, as you gave it; the package has `{own}`")
     elif not given and not own:

@@ -1,4 +1,4 @@
-"""Reads a package as its author builds it: `setup.py`, `CMakeLists.txt`, or Python files alone.
+"""Reads a package as its author builds it: `setup.py`, or Python files alone.
 
 A `setup.py` is run with stand-ins for setuptools and Torch (`setup_probe.py`), in a sandbox where
 there is one; if it fails, its calls are read without running them. `setup.cfg` and `pyproject.toml`
@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends.capability import read_arch_list
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
-from kbuild.plugins.migrate.cmake import read_cmake
 from kbuild.plugins.migrate.licence import DeclaredLicence
 from kbuild.plugins.migrate.package import ForeignExtension, ForeignPackage
-from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.temporary import temporary_folder
@@ -161,7 +160,6 @@ def _lines_of_keys(text: str, keys: Mapping[str, Any]) -> dict[str, int]:
     return lines
 
 
-CMAKE = "CMakeLists.txt"
 _READ = frozenset(
     (
         *("kind", "name", "sources", "line", "lines", "include_dirs", "define_macros"),
@@ -188,9 +186,6 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
             _extension(root, entry, document, notes) for entry in document["extensions"]
         )
         metadata = [PackageMetadata(SETUP, document, lines)]
-    elif (root / CMAKE).is_file():
-        name, extensions, notes = read_cmake(root)
-        document, metadata = {"name": name}, []
     else:
         document, metadata, extensions, notes = {}, [], (), []
     metadata += [read_config(root), read_pyproject(root)]
@@ -201,7 +196,7 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
     if not extensions and not _uses_triton(modules):
         raise UsageError(
             f"`{root}` has no extension for Torch and no Triton kernel",
-            hint="give the folder with setup.py, CMakeLists.txt or the Python package",
+            hint="give the folder with setup.py or the Python package",
         )
     return ForeignPackage(
         root,

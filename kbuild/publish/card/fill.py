@@ -1,4 +1,4 @@
-"""Fills a card from a template and facts, and writes it with its charts beside the variants.
+"""Fills a card from a template and facts, and writes it beside the variants.
 
 A template is the project's `CARD.md`: text, jinja2, and parts between marks (see `markdown`). A
 card that was edited after it was filled is its own template. A file that kbuild did not write
@@ -8,11 +8,10 @@ is never replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.publish.card.benchmarks import chart_svg
 from kbuild.publish.card.markdown import (
     CardBlock,
     add_digest_line,
@@ -30,21 +29,6 @@ from kbuild.system.files import replace_atomically
 _JINJA = re.compile(r"\{[{%#]")
 _NOTICE = "notice"
 _HEADING = re.compile(r"^# .*$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Card:
-    """A card with its pictures."""
-
-    text: str
-    charts: Mapping[str, str]
-    """SVG by file name; the text refers to them by that name."""
-
-
-def make_card(template: str, facts: CardFacts) -> Card:
-    """The card and its charts; see `card_text`."""
-    charts = {run.chart: chart_svg(run, facts.name) for run in facts.runs if run.timings}
-    return Card(card_text(template, facts), charts)
 
 
 def card_text(template: str, facts: CardFacts) -> str:
@@ -136,9 +120,7 @@ def _unfinished_lines(text: str) -> list[int]:
 
 
 CARD = "CARD.md"
-CHARTS = "CARD-*.svg"
 _MAX_CARD_SIZE = 4 << 20
-_CHART_MARK = b"<!-- made by kbuild -->"
 
 
 @dataclass(frozen=True)
@@ -168,14 +150,14 @@ def read_card(path: Path) -> str:
 
 
 def write_card(
-    make: Callable[[str], Card], template: str, target: Path, *, force: bool = False
+    make: Callable[[str], str], template: str, target: Path, *, force: bool = False
 ) -> WrittenCard:
     """Fill a card and put it into place; unchanged files are left alone.
 
     Args:
         make: fills a template.
         template: the project's.
-        target: the file, which may be there from before; its charts go beside it.
+        target: the file, which may be there from before.
         force: replace the file whatever it is.
 
     Raises:
@@ -184,26 +166,8 @@ def write_card(
     """
     edited = False if force else _is_edited(target)
     card = make(read_card(target) if edited else template)
-    changed = _write_if_changed(target, card.text.encode())
-    for name, svg in card.charts.items():
-        changed |= _write_if_changed(target.parent / name, svg.encode())
-    # Charts of results that are no longer there.
-    for path in filter(_is_our_chart, target.parent.glob(CHARTS)):
-        if path.name not in card.charts:
-            path.unlink()
+    changed = _write_if_changed(target, card.encode())
     return WrittenCard(target, changed, edited)
-
-
-def is_current(card: Card, target: Path) -> bool:
-    """True when the file and its charts are what was filled."""
-    texts = {target: card.text, **{target.parent / n: svg for n, svg in card.charts.items()}}
-    return all(path.is_file() and path.read_bytes() == t.encode() for path, t in texts.items())
-
-
-def card_files(folder: Path) -> tuple[Path, ...]:
-    """The card and its charts in a folder of variants: what belongs on the main branch."""
-    card = folder / CARD
-    return (card, *sorted(filter(_is_our_chart, folder.glob(CHARTS)))) if card.is_file() else ()
 
 
 def _is_edited(target: Path) -> bool:
@@ -221,7 +185,3 @@ def _write_if_changed(target: Path, data: bytes) -> bool:
         return False
     replace_atomically(target, data, durable=True)
     return True
-
-
-def _is_our_chart(path: Path) -> bool:
-    return path.is_file() and _CHART_MARK in path.read_bytes()

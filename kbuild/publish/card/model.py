@@ -78,11 +78,6 @@ class BenchmarkRun:
     """The tail of the id of the kernel that was measured; empty when the file does not say."""
     timings: tuple[Timing, ...]
 
-    @property
-    def chart(self) -> str:
-        """The chart's file name beside the card."""
-        return f"CARD-{self.name}.svg"
-
 
 @dataclass(frozen=True)
 class PublicFunction:

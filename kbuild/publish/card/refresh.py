@@ -26,7 +26,6 @@ from kbuild.system.ui import Ui
 from kbuild.system.workspace import WORKSPACE_FOLDER
 
 if TYPE_CHECKING:
-    from kbuild.publish.card import Card
     from kbuild.publish.card.fill import WrittenCard
 
 CARD = "CARD.md"
@@ -53,7 +52,7 @@ def fill_card(
     publication: CardDestination | None = None,
     force: bool = False,
 ) -> WrittenCard:
-    """Fill the card of a project and write it with its charts.
+    """Fill the card of a project and write it.
 
     Args:
         project: its `CARD.md` is the template.
@@ -81,9 +80,9 @@ def make_project_card(
     *,
     template: str | None = None,
     publication: CardDestination | None = None,
-) -> Card:
+) -> str:
     """The card as it would be written; see `fill_card`."""
-    from kbuild.publish.card import make_card
+    from kbuild.publish.card import card_text
     from kbuild.publish.card.facts import read_facts
     from kbuild.publish.card.fill import read_card
 
@@ -92,7 +91,7 @@ def make_project_card(
     facts = read_facts(
         project, build, repo_id=target.repo_id, branch=target.branch, faults=target.faults
     )
-    return make_card(text, facts)
+    return card_text(text, facts)
 
 
 def template_of(project: Project) -> Path:
@@ -156,7 +155,7 @@ def _state(project: Project, build: Path) -> str:
 
 
 def _files(root: Path, build: Path) -> Iterator[Path]:
-    named = [root / CARD, root / BUILD_FILE, build / CARD, *sorted(build.glob("CARD-*.svg"))]
+    named = [root / CARD, root / BUILD_FILE, build / CARD]
     paths: Iterable[Path] = (
         path for pattern in _INPUT_GLOBS for path in sorted(root.glob(pattern))
     )

@@ -14,12 +14,6 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.layout import TUNABLE
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
 from kbuild.checks.report import CheckSelection, run_selected_checks
-from kbuild.pipeline.provenance.files import (
-    matches_sbom,
-    matches_variant,
-    sbom_path,
-    statement_path,
-)
 from kbuild.plan.digest import differences, unaccounted
 from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import DEVELOPMENT_ID
@@ -34,7 +28,7 @@ from kbuild.system.temporary import temporary_folder
 def folder_as_uploaded(folder: Path) -> Iterator[Path]:
     """The variant's folder itself when all of it is uploaded, else one with what is.
 
-    What lies beside the variant is beside that as well. Links stay links.
+    Links stay links.
     """
     files = dict(variant_files(folder))
     there = {Path(base, name) for base, _, names in os.walk(folder) for name in names}
@@ -53,7 +47,6 @@ def folder_as_uploaded(folder: Path) -> Iterator[Path]:
 
 
 _REBUILD = "build it again; `kbuild sign --hash` takes the files as they are"
-_REBUILD_EVIDENCE = "`kbuild build --provenance` writes it again"
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ class UploadCandidate:
 
 
 def examine_candidate(folder: Path) -> UploadCandidate:
-    """Look at a variant: metadata, digest, provenance, and every check that needs no Python."""
+    """Look at a variant: metadata, digest, and every check that needs no Python."""
     try:
         metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:
@@ -195,11 +188,3 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
         return
     for sentence in differences(folder, metadata.digest):
         yield sentence, _REBUILD
-    statement = statement_path(folder)
-    if statement.is_file() and not matches_variant(statement, folder):
-        yield f"`{statement.name}` does not describe the files of this variant", _REBUILD_EVIDENCE
-    elif statement.is_file() and not matches_sbom(statement, sbom_path(folder)):
-        yield (
-            f"`{sbom_path(folder).name}` is not the SBOM that the provenance names",
-            _REBUILD_EVIDENCE,
-        )

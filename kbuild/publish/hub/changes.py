@@ -69,13 +69,13 @@ def version_changes(layout: UploadLayout, tree: RemoteFiles, *, is_new: bool) ->
     """
     if not is_new:
         return branch_changes(layout.entries, layout.stale(tree, is_new=False), tree)
-    stale = (*layout.stale(tree, is_new=True), *layout.stale_charts(tree))
+    stale = layout.stale(tree, is_new=True)
     return branch_changes((*layout.entries, *layout.card), stale, tree)
 
 
 def card_changes(layout: UploadLayout, tree: RemoteFiles) -> BranchChanges:
     """The changes of `main`."""
-    return branch_changes(layout.card, layout.stale_charts(tree), tree)
+    return branch_changes(layout.card, (), tree)
 
 
 def split_into_commits(

@@ -2,8 +2,8 @@
 
 | branch | content |
 |---|---|
-| `main` | `<build>/CARD.md` as `README.md`, and its charts `CARD-*.svg` |
-| version | `build/<variant>/...`, and beside it provenance, SBOMs, signatures |
+| `main` | `<build>/CARD.md` as `README.md`, |
+| version | `build/<variant>/...` |
 | version | `benchmarks/benchmark*.py`, and results in `benchmarks/results/*.json` |
 """
 
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kbuild.pipeline.provenance.files import sbom_path, signature_path, statement_path
 from kbuild.plan.digest import recorded_files
 from kbuild.plan.metadata import METADATA_FILE
 from kbuild.publish.hub.repository import (
@@ -33,11 +32,7 @@ BUILD = "build"
 BENCHMARKS = "benchmarks"
 README = "README.md"
 CARD = "CARD.md"
-CHARTS = "CARD-*.svg"
 _BENCHMARK_PATH = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
-_BESIDE_VARIANT = re.compile(
-    r"build/(?P<variant>[^/]+?)\.(?:intoto\.json(?:\.sigstore)?|cdx\.json)"
-)
 _NOT_IN_DIGEST_FILES = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
 _LEFTOVERS = (
     *("__pycache__", "*.pyc", ".DS_Store", "._*", "Thumbs.db", "desktop.ini"),
@@ -51,11 +46,11 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """Files of each variant, and files beside the variants."""
+    """Files of each variant."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()
-    """`README.md`, and the charts that it shows."""
+    """`README.md`."""
 
     @property
     def entries(self) -> tuple[UploadFile, ...]:
@@ -88,12 +83,6 @@ class UploadLayout:
         decide = self._goes_from_new if is_new else self.owns
         return tuple(sorted(path for path in rest if decide(path)))
 
-    def stale_charts(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Charts of an older card."""
-        wanted = {entry.path for entry in self.card}
-        charts = (path for path in paths if fnmatchcase(path, CHARTS) and "/" not in path)
-        return tuple(sorted(path for path in charts if wanted and path not in wanted))
-
     def _goes_from_new(self, path: str) -> bool:
         top = path.partition("/")[0]
         return top == BUILD or (top == BENCHMARKS and self.benchmarks is not None)
@@ -107,7 +96,7 @@ def read_layout(
     Args:
         variants: folders of built variants.
         project: the folder with `benchmarks/`, if there is one.
-        card: what shows the kernel on `main`, by path: the card and its charts.
+        card: what shows the kernel on `main`, by path: the card.
 
     Raises:
         ConfigError: a benchmark leads out of the project.
@@ -119,21 +108,15 @@ def read_layout(
 
 
 def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Path in the repository and file, for a variant and what lies beside it; in path order."""
+    """Path in the repository and file, for a variant; in path order."""
     recorded = recorded_files(folder)
     for path, file in sorted(_files_below(folder)):
         if path in recorded or path in _NOT_IN_DIGEST_FILES or not is_leftover(path):
             yield f"{BUILD}/{folder.name}/{path}", file
-    statement = statement_path(folder)
-    for file in (sbom_path(folder), statement, signature_path(statement)):
-        if file.is_file():
-            yield f"{BUILD}/{file.name}", file
 
 
 def variant_of(path: str) -> str:
     """The variant that a path of a repository belongs to; empty for all others."""
-    if match := _BESIDE_VARIANT.fullmatch(path):
-        return match["variant"]
     parts = path.split("/")
     return parts[1] if parts[0] == BUILD and len(parts) > 2 else ""  # noqa: PLR2004
 

@@ -384,7 +384,7 @@ class _VersionBranch:
 
 
 def _upload_card(job: UploadRun) -> bool:
-    """One step for `README.md` and its charts on `main`; the last upload decides."""
+    """One step for `README.md` on `main`; the last upload decides."""
     refs = read_refs(job)
     head = refs.branches[MAIN]
     wanted = card_changes(job.layout, read_tree(job, head))

@@ -1,4 +1,4 @@
-"""Signs `metadata.json` and the provenance of a variant with an instance of sigstore."""
+"""Signs the `metadata.json` of a variant with an instance of sigstore."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.pipeline.provenance.files import matches_variant, signature_path, statement_path
 from kbuild.plan.digest import differences, validate_accounted
 from kbuild.plan.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.system.errors import (
@@ -25,7 +24,7 @@ from kbuild.system.errors import (
 from kbuild.system.files import replace_atomically
 
 if TYPE_CHECKING:
-    from sigstore.models import Bundle, ClientTrustConfig
+    from sigstore.models import ClientTrustConfig
     from sigstore.oidc import IdentityToken
     from sigstore.sign import Signer
 
@@ -190,30 +189,19 @@ def check_before_signing(variant: Path) -> Mapping[str, bool]:
     return {name: bool(state and state.dirty) for name, state in states.items()}
 
 
-def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
-    """Sign a variant and, where there is one, its provenance; returns the bundles' paths.
+def bundle_path(variant: Path) -> Path:
+    """The file of a variant's signature."""
+    return variant / f"{METADATA_FILE}.sigstore"
+
+
+def sign_variant(variant: Path, signer: Signer) -> Path:
+    """Sign a variant; returns the bundle's path.
 
     Raises:
-        CheckError: the provenance is not about these files.
         SigningError: sigstore did not sign.
     """
-    from sigstore.dsse import Statement
-
-    statement = statement_path(variant)
-    if statement.is_file() and not matches_variant(statement, variant):
-        raise CheckError(
-            f"`{statement.name}` does not describe the files of `{variant.name}`",
-            (),
-            hint="`kbuild build --provenance` writes it again",
-        )
-    written = [signature_path(variant / METADATA_FILE)]
+    bundle = bundle_path(variant)
     with signing_errors("sigstore did not sign"):
-        _write_bundle(written[0], signer.sign_artifact((variant / METADATA_FILE).read_bytes()))
-        if statement.is_file():
-            written.append(signature_path(statement))
-            _write_bundle(written[1], signer.sign_dsse(Statement(statement.read_bytes())))
-    return tuple(written)
-
-
-def _write_bundle(target: Path, bundle: Bundle) -> None:
-    replace_atomically(target, bundle.to_json().encode(), durable=True)
+        signed = signer.sign_artifact((variant / METADATA_FILE).read_bytes())
+    replace_atomically(bundle, signed.to_json().encode(), durable=True)
+    return bundle

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from kbuild.pipeline.provenance.files import (
-    matches_sbom,
-    matches_variant,
-    sbom_path,
-    signature_path,
-    statement_path,
-)
 from kbuild.plan.digest import differences, unaccounted
 from kbuild.plan.metadata import METADATA_FILE, MetadataError, read_metadata
+from kbuild.publish.signing.sign import bundle_path
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import read_bytes, read_cache_file, reading, reason_of
 
@@ -109,7 +102,6 @@ def signer_of_certificate(cert: Certificate) -> CertificateSigner:
 
 
 _BUNDLE = "a bundle of sigstore"
-ProvenanceState = Literal["none", "unsigned", "signed"]
 
 
 class _VerificationError(Exception):
@@ -124,8 +116,6 @@ class SignatureVerdict:
     problems: tuple[str, ...]
     """Sentences; empty when everything is good."""
     signer: CertificateSigner | None = None
-    provenance: ProvenanceState = "none"
-    """The state of the statement beside it."""
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as a JSON object."""
@@ -135,7 +125,6 @@ class SignatureVerdict:
             "problems": list(self.problems),
             "identity": self.signer.identity if self.signer else None,
             "issuer": self.signer.issuer if self.signer else None,
-            "provenance": self.provenance,
         }
 
 
@@ -147,75 +136,35 @@ class Verification:
     expected: ExpectedSigner
 
     def variant(self, folder: Path) -> SignatureVerdict:
-        """Verify the variant in a folder, and what lies beside it."""
-        state = _provenance_state(statement_path(folder))
+        """Verify the variant in a folder."""
         strays = tuple(str(stray) for stray in unaccounted(folder))
         try:
             signer = self._metadata(folder)
         except _VerificationError as refused:
-            return SignatureVerdict(folder.name, (str(refused), *strays), None, state)
-        problems = (*_content_problems(folder), *strays, *self._statement(folder))
-        return SignatureVerdict(folder.name, problems, signer, state)
+            return SignatureVerdict(folder.name, (str(refused), *strays))
+        return SignatureVerdict(folder.name, (*_content_problems(folder), *strays), signer)
 
     def _metadata(self, folder: Path) -> CertificateSigner:
-        file = folder / METADATA_FILE
-        bundle, data = _read_bundle(signature_path(file)), _read_file(file)
-
-        def check(noted: CertificateRecorder) -> None:
-            self.verifier.verify_artifact(data, bundle, noted)
-
-        if _signed_digest(signature_path(file)) not in (None, hashlib.sha256(data).digest()):
-            raise _VerificationError(f"`{METADATA_FILE}` was changed after it was signed")
-        return self._signer(check, METADATA_FILE)
-
-    def _signer(self, check: Callable[[CertificateRecorder], None], name: str) -> CertificateSigner:
-        """The signer, once the signature is good and by the right one."""
+        """The signer of the metadata, once the signature is good and by the right one."""
         from sigstore.errors import Error, VerificationError
 
+        bundle_file = bundle_path(folder)
+        bundle, data = _read_bundle(bundle_file), _read_file(folder / METADATA_FILE)
+        if _signed_digest(bundle_file) not in (None, hashlib.sha256(data).digest()):
+            raise _VerificationError(f"`{METADATA_FILE}` was changed after it was signed")
         noted = CertificateRecorder()
         try:
-            check(noted)
+            self.verifier.verify_artifact(data, bundle, noted)
         except Error as error:
-            raise _VerificationError(f"the signature of `{name}` is not valid: {error}") from error
+            message = f"the signature of `{METADATA_FILE}` is not valid: {error}"
+            raise _VerificationError(message) from error
         signer = signer_of_certificate(noted.seen[0])
         try:
             self.expected.policy().verify(noted.seen[0])
         except VerificationError as error:
-            message = f"`{name}` was signed by {signer}, not by {self.expected}"
+            message = f"`{METADATA_FILE}` was signed by {signer}, not by {self.expected}"
             raise _VerificationError(message) from error
         return signer
-
-    def _statement(self, folder: Path) -> tuple[str, ...]:
-        statement = statement_path(folder)
-        if not statement.is_file():
-            return ()
-        try:
-            if signature_path(statement).is_file():
-                self._signed_statement(statement)
-        except _VerificationError as refused:
-            return (str(refused),)
-        if not matches_variant(statement, folder):
-            return (f"`{statement.name}` describes other files",)
-        if not matches_sbom(statement, sbom_path(folder)):
-            return (f"`{sbom_path(folder).name}` is not the SBOM that `{statement.name}` names",)
-        return ()
-
-    def _signed_statement(self, statement: Path) -> None:
-        bundle = _read_bundle(signature_path(statement))
-        payloads = []
-
-        def check(noted: CertificateRecorder) -> None:
-            payloads.append(self.verifier.verify_dsse(bundle, noted)[1])
-
-        self._signer(check, statement.name)
-        if payloads[0] != _read_file(statement):
-            raise _VerificationError(f"`{statement.name}` was changed after it was signed")
-
-
-def _provenance_state(statement: Path) -> ProvenanceState:
-    if not statement.is_file():
-        return "none"
-    return "signed" if signature_path(statement).is_file() else "unsigned"
 
 
 def _content_problems(folder: Path) -> tuple[str, ...]:

@@ -177,6 +177,7 @@ class GitClient:
         )
         if not completed.output.strip():
             raise ToolchainError(f"the repository has no tag {tag}")
+        # Without a template no hooks are installed, and nothing of the repository can run.
         options = ("--quiet", "--depth", "1", "--no-recurse-submodules", "--template=")
         self._run(target, "clone", *options, "--branch", tag, "--", repository, str(target))
         return self._run(target, "-C", str(target), "rev-parse", "HEAD").output.strip()

@@ -172,7 +172,7 @@ class CrossCudaMaker:
         # From 13.1 on, nvcc of the wheels looks for libraries of this machine's processor alone.
         profile = root / "bin" / "nvcc.profile"
         text = profile.read_text("utf-8")
-        profile.unlink()  # it is a link to the other prefix's
+        profile.unlink()  # it is a link to the other prefix's, which must stay as it is
         profile.write_text(text.replace("-L$(TOP)/lib", f"-L$(TOP)/targets/{CROSS_TARGET}/lib"))
         target = root / "targets" / CROSS_TARGET
         folder = target / "lib"

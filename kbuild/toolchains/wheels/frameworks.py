@@ -85,7 +85,7 @@ class WheelTreeMaker:
             raise ToolchainError(
                 f"{wheel} has other headers than the lock names for {self.locked.version}: "
                 f"sha256 {digest}",
-                hint="remove the file, or pin it with `kbuild toolchain lock`",
+                hint="remove the file: the index serves another one under that name",
             )
 
 

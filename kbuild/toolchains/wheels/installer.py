@@ -202,5 +202,5 @@ def _unpinned(what: str, release: str, known: Mapping[str, object]) -> Toolchain
     has = ", ".join(known) or "none"
     return ToolchainError(
         f"{what} {release} is not in the lock of toolchains, which has {has}",
-        hint="`kbuild toolchain lock` looks for new releases",
+        hint="use a kbuild that pins it, or `--toolchain host` with what is installed",
     )

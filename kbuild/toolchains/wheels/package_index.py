@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.progress import count_download
-from kbuild.system.temporary import temporary_folder
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.wheel_file import (
@@ -127,6 +126,7 @@ class PackageIndex:
             proxy=self.settings.proxy,
             follow_redirects=True,
         )
+        # Builds run without anybody who could type a password.
         client.auth = MultiDomainBasicAuth(prompting=False, index_urls=urls)
         return client
 
@@ -223,6 +223,7 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
     from unearth.errors import UnpackError, URLError
 
     try:
+        # A pinned file stays the right one when its release is withdrawn.
         packages = finder.find_all_packages(project, allow_yanked=True)
         return tuple(package for package in packages if package.link.is_wheel)
     except (HTTPError, URLError, UnpackError, OSError) as error:
@@ -284,23 +285,8 @@ class WheelFetcher:
                 return FetchedWheel(locked.filename, locked.sha256, locked.size, 0, "local")
             try:
                 return self._by_ranges(locked, link, Path(scratch, "ranges"), folder, place)
-            except NoRangesError:
+            except NoRangesError:  # a mirror that has whole files only
                 return self._whole(locked, link, Path(scratch, "whole.whl"), folder, place)
-
-    @contextmanager
-    def peek(self, locked: LockedWheel, link: Link) -> Iterator[Wheel]:
-        """A wheel to look into; nothing is checked but the members' CRC-32."""
-        with temporary_folder("wheel") as scratch:
-            if link.is_file:
-                wheel = Wheel(locked, link.file_path)
-            else:
-                copy = scratch / "ranges"
-                url = link.url_without_fragment
-                wheel = Wheel(locked, HttpRangeFile(self.index.client, url, locked.size, copy))
-            try:
-                yield wheel
-            finally:
-                wheel.close()
 
     def _by_ranges(
         self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: MemberDestination
@@ -368,5 +354,5 @@ def _reject_other_file(locked: LockedWheel, digest: str) -> None:
     if digest != locked.sha256:
         raise ToolchainError(
             f"{locked.filename} is not the file that the lock names: its SHA-256 is {digest}",
-            hint="remove the file, or pin it with `kbuild toolchain lock`",
+            hint="remove the file: the index serves another one under that name",
         )

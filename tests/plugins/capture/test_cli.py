@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.capture.cli import _CaptureProgress, _torch_packages
+from kbuild.plugins.capture.cli import CaptureProgress, _torch_packages
 from kbuild.plugins.capture.programs import PATH_WALKED
+from kbuild.system.processes import LocalRunner
+from kbuild.system.ui import Ui
 
 BUILD = """\
 [general]
@@ -333,18 +336,33 @@ def test_a_table_says_what_is_captured(project: Path, kbuild) -> None:
     assert "`ops/**/*.py` does not exist" in kbuild("check-config").err
 
 
-def test_each_path_of_a_function_is_progress():
-    lines = []
+@pytest.mark.parametrize(
+    ("verbosity", "lines"), [(0, ["norm: path 1: x float16[N]", "norm: path 2: N > 4"]), (-1, [])]
+)
+def test_each_path_of_a_function_is_a_line(verbosity, lines):
+    err = io.StringIO()
+    ui = Ui(verbosity=verbosity, err=err)
+    with ui.progress("capturing", 2) as progress:
+        view = CaptureProgress(progress, ui.say, 2)
+        for line in (f"{PATH_WALKED}x float16[N]", "the author's", f"{PATH_WALKED}N > 4"):
+            view.take("norm", line)
+        view.finish("norm")
+    assert err.getvalue().splitlines() == lines
 
-    class Line:
-        def update(self, done, total, label, left_s=None):
-            lines.append((done, total, label))
 
-    view = _CaptureProgress(Line(), 2)
-    for name, line in (("norm", PATH_WALKED), ("norm", "the author's"), ("norm", PATH_WALKED)):
-        view.take(name, line)
-    view.finish("norm")
-    assert lines == [(0, 2, "norm: 1 path"), (0, 2, "norm: 2 paths"), (1, 2, "norm")]
+def test_an_interrupted_capture_ends_its_workers(project: Path, kbuild, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    stopped = []
+    monkeypatch.setattr("kbuild.plugins.capture.session.capture", interrupted)
+    monkeypatch.setattr(LocalRunner, "stop", lambda _: stopped.append(True))
+    x = 'arguments = { x = { shape = ["N"], dtypes = ["float32"] } }'
+    text = BUILD.replace('launches = ["my_ops.*"]', f'function = "my_ops.kernels:f"\n{x}')
+    (project / "build.toml").write_text(text)
+    (project / "torch-ext" / "demo" / "__init__.py").write_text("__all__ = []\n")
+    assert kbuild("capture").code == 130
+    assert stopped
 
 
 def test_torch_is_that_of_the_interpreter_that_builds_use(monkeypatch):

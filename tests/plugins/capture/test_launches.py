@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -87,13 +88,15 @@ def test_images_assume_what_held_in_calls() -> None:
     both, one = {"divisible": ["n", "wide"]}, {"divisible": ["n"], "ones": ["wide"]}
     (op,), units, _ = ops_of(launch(assumptions=[{}, both]), launch(128, assumptions=[both, one]))
     first, second, last = (str(each.when) for each in op.launches)
-    assert first == "arg2 % 16 == 0 and arg3 == 1 and (launch_form == 0)"
-    assert second == f"not ({first}) and arg2 % 16 == 0 and arg3 % 16 == 0"
-    assert last == f"not ({first}) and not (arg2 % 16 == 0 and arg3 % 16 == 0)"
+    pointers = "address(arg0) % 16 == 0"
+    aligned = f"arg2 % 16 == 0 and arg3 % 16 == 0 and {pointers}"
+    assert first == f"arg2 % 16 == 0 and arg3 == 1 and {pointers} and (launch_form == 0)"
+    assert second == f"not ({first}) and {aligned}"
+    assert last == f"not ({first}) and not ({aligned})"
     assert [each.divisible for each in op.launches] == [(("n",),), (("n", "wide"),), ((),)]
     assert [each.ones for each in op.launches] == [("wide",), (), ()]
     assert [len(each.candidates) for each in op.launches] == [1, 2, 2]
-    assert len(units) == 2 * (2 + 1 + 2)
+    assert Counter(unit.aligned for unit in units) == {True: 1 + 2 + 2, False: 2}
 
 
 def test_few_sets_of_assumptions_are_compiled_for() -> None:

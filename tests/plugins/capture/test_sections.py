@@ -51,7 +51,7 @@ def test_one_launch_is_one_op() -> None:
                 "function": "k",
                 "args": {"x_ptr": "x", "out_ptr": "out", "N": "N"},
                 "grid": ["M"],
-                "divisible": [["N"], []],
+                "divisible": ["N"],
                 "constants": {"BLOCK": 64},
                 "configs": [{"num_warps": 8}],
             }
@@ -62,9 +62,9 @@ def test_one_launch_is_one_op() -> None:
 @pytest.mark.parametrize(
     ("value", "assumed"),
     [
-        ("N", {"divisible": [["n"], []]}),
+        ("N", {"divisible": ["n"]}),
         ("M", {"divisible": [["n"], []]}),
-        ("M * N", {"divisible": [["n"], []]}),
+        ("M * N", {"divisible": ["n"]}),
         ("16 * N", {"divisible": ["n"]}),
         ("8 * N * 2", {"divisible": ["n"]}),
         ("stride(x, 0)", {"divisible": ["n"]}),
@@ -86,12 +86,12 @@ def test_integers_that_aligned_images_assume(value: str, assumed: Mapping[str, A
     assert {name: step[name] for name in ("divisible", "ones") if name in step} == assumed
 
 
-def test_images_for_any_number_of_tokens_and_for_any_size() -> None:
+def test_aligned_images_are_for_any_number_of_tokens() -> None:
     numbers = {"m": {"int": "M"}, "n": {"int": "N"}, "s": {"int": "stride(x, 0)"}}
     arguments = {"x_ptr": argument("x"), "out_ptr": OUT, **numbers}
     section = written([path([launch(arguments)], [buffer("b0")], [OUT])])
     (step,) = section["launch"]
-    assert step["divisible"] == [["m", "n", "s"], ["n", "s"], ["s"]]
+    assert step["divisible"] == ["n", "s"]
 
 
 def test_a_dimension_that_most_tensors_have_further_out_is_no_row() -> None:
@@ -100,7 +100,7 @@ def test_a_dimension_that_most_tensors_have_further_out_is_no_row() -> None:
     step = launch({"x_ptr": argument("x"), "sums_ptr": tensor("b1", ["M"]), **numbers})
     made = [buffer("b0"), buffer("b1", ["M"])]
     (step,) = written([path([step], made, [OUT])])["launch"]
-    assert step["divisible"] == [["m", "row"], ["row"], []]
+    assert step["divisible"] == ["row"]
 
 
 def test_integers_that_do_not_matter_are_not_assumed() -> None:
@@ -183,7 +183,7 @@ def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
     assert step["constants"]["BLOCK"]["choices"] == [1 << at for at in range(21)]
     assert "n" not in step["constants"]
     assert step["args"]["n"] == "N"
-    assert step["divisible"] == [["N", "n"], []]
+    assert step["divisible"] == ["N", "n"]
 
 
 def test_too_many_combinations_of_constants_make_one_an_argument() -> None:

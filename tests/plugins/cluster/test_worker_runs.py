@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.pipeline.testing import ProjectTests
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.plugins.cluster.worker_runs import device_for, misfit, run_tests
+from kbuild.plugins.cluster.worker_compiler import device_for, misfit, run_tests
 from kbuild.project.variant import Variant
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner

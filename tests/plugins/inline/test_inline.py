@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from kbuild.backends.capability import read_arch_list
 from kbuild.loading.request import VariantRequest
 from kbuild.plugins.inline import (
     build as inline_build,
@@ -21,11 +22,7 @@ from kbuild.plugins.inline import load_inline
 from kbuild.plugins.inline import (
     project as inline_project,
 )
-from kbuild.plugins.inline import (
-    triton as inline_triton,
-)
 from kbuild.plugins.inline.request import InlineRequest
-from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
@@ -413,8 +410,8 @@ class TestTritonAheadOfTime:
         def capture(declaration, root, section, environments, runner):
             raise CheckError(f"{root}/triton_sources_0.py:5: `triton_sources_0:other` loops", ())
 
-        monkeypatch.setattr(inline_triton, "capture", capture)
-        monkeypatch.setattr(inline_triton, "build_to_load", lambda variant, cache: None)
+        monkeypatch.setattr(inline_build, "capture", capture)
+        monkeypatch.setattr(inline_build, "build_to_load", lambda variant, cache: None)
 
         def built(functions=("launch", "other"), archs=("9.0",), **more):
             asked = request(
@@ -422,7 +419,7 @@ class TestTritonAheadOfTime:
                 captures={"other": TABLE}, triton_version="3.9.0", **more,
             )  # fmt: skip
             variant = VariantRequest(tmp_path / "project", "cuda", archs)
-            inline_triton.build_captured(asked, variant, tmp_path, "2.13")
+            inline_build.build_captured(asked, variant, tmp_path, "2.13")
             return tmp_path / "project"
 
         return built
@@ -440,8 +437,8 @@ class TestTritonAheadOfTime:
             build(triton_fallback=False)
 
     def test_what_is_captured_is_no_module_of_the_package(self, build, monkeypatch):
-        monkeypatch.setattr(inline_triton, "capture", lambda *_: (None, ()))
-        monkeypatch.setattr(inline_triton, "write_capture", lambda *_: None)
+        monkeypatch.setattr(inline_build, "capture", lambda *_: (None, ()))
+        monkeypatch.setattr(inline_build, "write_capture", lambda *_: None)
         root = build(functions=("other",))
         package = root / "torch-ext/fast_relu"
         assert "from ._captured import other\n" in (package / "__init__.py").read_text()
@@ -452,7 +449,7 @@ class TestTritonAheadOfTime:
         assert 'function = "triton_sources_0:other"' in text
 
     def test_no_gpu(self, build, monkeypatch):
-        monkeypatch.setattr(type(inline_triton.BACKENDS.get("cuda")), "native_archs", lambda *_: ())
+        monkeypatch.setattr(type(inline_build.BACKENDS.get("cuda")), "native_archs", lambda *_: ())
         with pytest.raises(UsageError, match="no GPU") as caught:
             build(archs=())
         assert 'archs=["9.0"]' in caught.value.hint

@@ -1,4 +1,4 @@
-"""Packages that build with setuptools, with CMake, or not at all, as projects of kbuild."""
+"""Packages that build with setuptools, or not at all, as projects of kbuild."""
 
 from __future__ import annotations
 
@@ -87,57 +87,6 @@ def test_archs_of_the_environment(package):
     assert section["cuda-capabilities"] == ["7.5", "8.0", "8.6+PTX"]
 
 
-def test_cmake():
-    document, files, left = migrated(FOREIGN / "cmake")
-    assert document["torch"]["src"] == ["src/row_sum.cpp"]
-    assert document["kernel"]["row-sum-cpu"] == {
-        "backend": "cpu",
-        "depends": ["torch"],
-        "include": ["src"],
-        "src": ["src/row_sum.h"],
-        "cxx-flags": ["-DROWS=1", "-fno-math-errno"],
-    }
-    package = files["torch-ext/demo/__init__.py"]
-    assert "return ops.row_sum(x)" in package
-    assert 'register_fake(add_op_namespace_prefix("row_sum"))' in package
-    assert "CMakeLists.txt:11: `include(GNUInstallDirs ...)` was not followed" in left
-
-
-@pytest.mark.parametrize(
-    ("command", "key", "value"),
-    [
-        ("add_compile_definitions(ALL=1)", "cxx-flags", "-DALL=1"),
-        ("add_definitions(-DALL)", "cxx-flags", "-DALL"),
-        ("add_compile_options(-Wextra)", "cxx-flags", "-Wextra"),
-        ('set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -Wshadow")', "cxx-flags", "-Wshadow"),
-        ("include_directories(row_sum)", "include", "row_sum"),
-    ],
-)
-def test_cmake_commands_for_all_targets(package, command, key, value):
-    root = package("cmake")
-    text = (root / "CMakeLists.txt").read_text()
-    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
-    assert value in migrated(root)[0]["kernel"]["row-sum-cpu"][key]
-
-
-@pytest.mark.parametrize(
-    ("command", "note"),
-    [
-        ("if(WITH_CUDA)\nendif()", "`if(WITH_CUDA)`: what depends on it is taken over"),
-        (
-            "target_link_options(row_sum PRIVATE -s)",
-            "`target_link_options(row_sum PRIVATE ...)` was",
-        ),
-        ("own_command(x)", "`own_command(x ...)` was not followed"),
-    ],
-)
-def test_cmake_commands_that_are_not_followed(package, command, note):
-    root = package("cmake")
-    text = (root / "CMakeLists.txt").read_text()
-    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
-    assert any(note in text for text in migrated(root)[2])
-
-
 def test_triton():
     document, files, left = migrated(FOREIGN / "triton_ops")
     assert document["general"]["backends"] == ["cuda", "rocm"]
@@ -148,27 +97,6 @@ def test_triton():
     assert left[0] == "pyproject.toml:3: `version`: build.toml has no such keys"
     assert "`kbuild capture`" in left[1]
     assert len(left) == 2
-
-
-def test_only_a_binding_file(package):
-    root = package("cmake")
-    (root / "src" / "row_sum.h").unlink()
-    shutil.rmtree(root / "row_sum")
-    document, files, _ = migrated(root)
-    assert document["kernel"]["row-sum-cpu"]["src"] == ["torch-ext/kernel.h"]
-    assert "torch-ext/kernel.h" in files
-
-
-def test_paths_outside_the_package_are_listed(package):
-    root = package("cmake")
-    text = (root / "CMakeLists.txt").read_text()
-    added = "target_include_directories(row_sum PRIVATE ../x ${CUTLASS}/include)\n"
-    (root / "CMakeLists.txt").write_text(text + added + "target_sources(row_sum PRIVATE gone.cu)\n")
-    document, _, left = migrated(root)
-    assert document["kernel"]["row-sum-cuda"]["include"] == ["src"]
-    assert "CMakeLists.txt:6: `../x` is outside the package" in left
-    assert "CMakeLists.txt:6: `${CUTLASS}/include` is outside the package" in left
-    assert "CMakeLists.txt:6: `gone.cu` does not exist" in left
 
 
 def test_nothing_to_take_over(tmp_path):

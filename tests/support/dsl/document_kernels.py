@@ -166,17 +166,6 @@ module.shown(from_dlpack(x).mark_layout_dynamic(), stream=CUstream(0))
 """
 )
 
-TRITON = """\
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def kernel(x_ptr, n, SIZE: tl.constexpr, scale):
-    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    value = tl.load(x_ptr + at, mask=at < n)
-    tl.store(x_ptr + at, value + scale, mask=at < n)
-"""
 TILELANG = """\
 import itertools
 
@@ -219,28 +208,6 @@ def dynamic(a, b):
 
 
 @tilelang.jit
-def strided(x):
-    m, n, down, across = T.dynamic("m, n, down, across")
-    x: T.StridedTensor[[m, n], [down, across], T.float32]
-    y = T.empty((m, n), x.dtype)
-    with T.Kernel(T.ceildiv(m, 64), T.ceildiv(n, 64), threads=128) as (i, j):
-        T.copy(
-            x[i * 64 : (i + 1) * 64, j * 64 : (j + 1) * 64],
-            y[i * 64 : (i + 1) * 64, j * 64 : (j + 1) * 64],
-        )
-    return y
-
-
-@tilelang.jit
-def given(a, b, m, n, k):
-    a: T.Tensor[[m, k], T.float16]
-    b: T.Tensor[[k, n], T.float16]
-    c = T.empty((m, n), T.float32)
-    multiply(a, b, c, m, n, k, rows=64, columns=64, depth=32)
-    return c
-
-
-@tilelang.jit
 def counted(a, b, m, n, k):
     m: T.int32
     n: T.int32
@@ -261,81 +228,12 @@ def indirect(x):
 
 
 @tilelang.jit
-def either(x: T.ptr, is_flat=False):
-    if is_flat:
-        count = T.const("count")
-        x = T.match_buffer(x, [count], T.float32)
-        with T.Kernel(1) as _:
-            x[0]
-    else:
-        m, n = T.const("m, n")
-        x = T.match_buffer(x, [m, n], T.float32)
-        with T.Kernel(1) as _:
-            x[0, 0]
-
-
-@tilelang.jit
-def plus(x, more: T.float32 = 1):
-    m, n = T.const("m, n")
-    x: T.Tensor[[m, n], T.float32]
-    y = T.empty((m, n), T.float32)
-    with T.Kernel(T.ceildiv(m, 64), threads=128) as at:
-        for i, j in T.Parallel(64, n):
-            y[at * 64 + i, j] = x[at * 64 + i, j] + more
-    return y
-
-
-@tilelang.jit
 def idle(a, b):
     m, n = T.const("m, n")
     a: T.Tensor[[m, n], T.float16]
     b: T.Tensor[[m, n], T.float16]
     with T.Kernel(1) as _:
         pass
-
-
-@T.macro
-def set_to_one(x: T.Ref):
-    x = 1
-
-
-@T.prim_func
-def referred(x: T.Tensor((2,))):
-    with T.Kernel(1) as _:
-        set_to_one(x[1])
-        at = T.alloc_var(T.int32, 0)
-        set_to_one(x[at])
-
-
-@tilelang.jit
-def applied(x, function):
-    n = T.dynamic("n")
-    x: T.Tensor[[n], T.float32]
-    y = T.empty((n,), dtype=x.dtype)
-    with T.Kernel(T.ceildiv(n, 128), threads=128) as at:
-        for i in T.Parallel(128):
-            y[at * 128 + i] = function(x[at * 128 + i])
-    return y
-
-
-@T.macro
-def twice(value):
-    return value * 2
-
-
-@T.macro
-def halved(count, value: T.Ref):
-    if count == 1:
-        pass
-    else:
-        value = value // 2
-        halved(count // 2, value)
-
-
-@tilelang.jit
-def recursive(x: T.Tensor[[1], T.int32], count: int):
-    with T.Kernel(1) as _:
-        halved(count, x[0])
 
 
 @T.macro

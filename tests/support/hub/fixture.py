@@ -12,17 +12,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from tests.support.hub.accounts import Account, Accounts
 from tests.support.hub.faults import Faults
-from tests.support.hub.hub import Hub
 from tests.support.hub.log import RequestLog
-from tests.support.hub.repository import HEADS, Repository
-from tests.support.hub.server import HubServer
+from tests.support.hub.server import HubServer, running_server
+from tests.support.hub.state import HEADS, Account, Entry, Hub, Repository
 
 ROOT = Path(__file__).resolve().parents[3]
 USER, ORGANISATION = "tester", "org"
@@ -36,15 +35,6 @@ _DROPPED = ("HF_", "HUGGING", "KERNELS_")  # settings that lead elsewhere
 Done = subprocess.CompletedProcess[str]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What the Hub has answered."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 @dataclass
 class HubBench:
     """A Hub, and an environment that leads to it."""
@@ -52,7 +42,6 @@ class HubBench:
     server: HubServer
     home: Path
     """`HF_HOME`: caches and tokens of the processes; nothing in it at first."""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def hub(self) -> Hub:
@@ -78,7 +67,7 @@ class HubBench:
             "NO_PROXY": "127.0.0.1,localhost",
         }
         named = {"HF_TOKEN": token} if token else {}
-        return {**kept, **own, **named, **self.environment, **more}
+        return {**kept, **own, **named, **more}
 
     def run(
         self,
@@ -115,28 +104,22 @@ class HubBench:
         lines = done.stdout.splitlines()
         return json.loads(lines[-1]) if lines else None
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        payload: Any = None,
-        *,
-        token: str | None = WRITE,
-        headers: Mapping[str, str] | None = None,
-    ) -> Reply:
-        """One bare request, without any client's retries; `payload` is bytes, or sent as JSON."""
-        return exchange(self.server.endpoint, method, path, payload, token=token, headers=headers)
-
-    def commit(self, name: str, revision: str, files: Mapping[str, str], **header: Any) -> Reply:
-        """A bare commit of small text files."""
-        rows = [{"key": "header", "value": {"summary": "test", **header}}]
+    def commit(self, name: str, revision: str, files: Mapping[str, str]) -> int:
+        """A bare commit of small text files; the status that it is answered with."""
+        rows: list[Any] = [{"key": "header", "value": {"summary": "test"}}]
         rows += [{"key": "file", "value": {"path": p, "content": c}} for p, c in files.items()]
         payload = "\n".join(json.dumps(row) for row in rows).encode()
-        return self.ask("POST", f"/api/kernels/{name}/commit/{revision}", payload)
+        url = f"{self.server.endpoint}/api/kernels/{name}/commit/{revision}"
+        request = Request(url, payload, {"Authorization": f"Bearer {WRITE}"}, method="POST")  # noqa: S310
+        try:
+            with urlopen(request) as answer:  # noqa: S310
+                return int(answer.status)
+        except HTTPError as error:
+            return error.code
 
     def create(self, name: str, *branches: str, private: bool = False) -> Repository:
         """A kernel repository, without asking over HTTP."""
-        made = self.hub.create("kernels", name, private=private)
+        made = self.hub.create(name, private=private)
         for branch in branches:
             made.move(f"refs/heads/{branch}", made.resolve("main").oid)
         return made
@@ -146,40 +129,14 @@ class HubBench:
     ) -> Repository:
         """A kernel repository with these files on the branch `v1`, whatever their names."""
         made = self.create(name, private=private)
-        added = {path: made.add_blob(data) for path, data in files.items()}
-        made.commit(f"{HEADS}v1", {**made.resolve("main").files, **added}, "test", USER)
+        added = {path: Entry(data) for path, data in files.items()}
+        made.commit(f"{HEADS}v1", {**made.resolve("main").files, **added}, "test")
         return made
 
     def content(self, name: str, revision: str = "main") -> dict[str, bytes]:
         """All that a revision publishes: paths and bytes, without what the Hub itself keeps."""
-        repository = self.hub.repository(name)
-        files = repository.resolve(revision).files
-        return {
-            path: repository.content(entry).read_bytes()
-            for path, entry in files.items()
-            if path != ".gitattributes"
-        }
-
-
-def exchange(
-    url: str,
-    method: str,
-    path: str,
-    payload: Any = None,
-    *,
-    token: str | None = WRITE,
-    headers: Mapping[str, str] | None = None,
-) -> Reply:
-    """One request on a connection of its own; `payload` is bytes, or sent as JSON."""
-    known = {"Authorization": f"Bearer {token}"} if token else {}
-    body = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
-    connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]))
-    try:
-        connection.request(method, path, body, {**known, **(headers or {})})
-        response = connection.getresponse()
-        return Reply(response.status, dict(response.getheaders()), response.read())
-    finally:
-        connection.close()
+        files = self.hub.repository(name).resolve(revision).files
+        return {path: entry.data for path, entry in files.items() if path != ".gitattributes"}
 
 
 # Runs argv[1] with `answer(value)` and the rest of argv; tells errors as JSON.
@@ -199,17 +156,11 @@ except Exception as error:
 
 
 @contextmanager
-def running_hub(
-    folder: Path,
-    *,
-    trusted: tuple[str, ...] = (ORGANISATION,),
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[HubBench]:
-    """A Hub with its state below a folder; what its listeners raise is raised at the end."""
+def running_hub(folder: Path) -> Iterator[HubBench]:
+    """A Hub, with the home of its clients below a folder; its complaints are raised at the end."""
     home = folder / "hf-home"
     home.mkdir(parents=True, exist_ok=True)
-    accounts = Accounts(TOKENS, frozenset(trusted))
-    with HubServer(folder / "hub", accounts) as server:
-        yield HubBench(server, home, environment or {})
+    with running_server(TOKENS, frozenset([ORGANISATION])) as server:
+        yield HubBench(server, home)
         for complaint in server.hub.complaints:
             raise complaint

@@ -1,4 +1,4 @@
-"""What was asked, in the order in which it was answered."""
+"""The requests, in the order in which they were answered."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 import threading
 from dataclasses import dataclass
 
-from tests.support.hub.faults import COMMITS, Kind
+from tests.support.hub.faults import COMMITS
 
-OK = range(200, 300)
-PATIENCE = 5.0
-"""Seconds that reading the log waits at most."""
+PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -22,19 +20,8 @@ class Record:
     """Path and query, as sent."""
     status: int
     """0 when the connection was cut instead."""
-    received: int
-    """Bytes of the body that came."""
-    sent: int
-    """Bytes of the body that went."""
-    fault: Kind | None = None
-    known: bool = True
-    """False when there is no such route."""
-    agent: str = ""
-    """The `User-Agent`."""
-
-    @property
-    def line(self) -> str:
-        return f"{self.method} {self.target}"
+    is_known: bool
+    agent: str
 
 
 class RequestLog:
@@ -45,8 +32,6 @@ class RequestLog:
     """
 
     def __init__(self) -> None:
-        self.leaks: list[str] = []
-        """Requests to the storage, which is not the Hub, that carried a token."""
         self._records: list[Record] = []
         self._under_way = 0
         self._settled = threading.Condition()
@@ -67,26 +52,20 @@ class RequestLog:
     def records(self) -> list[Record]:
         """All of them, in the order of their ends."""
         with self._settled:
-            self._settled.wait_for(lambda: not self._under_way, PATIENCE)
+            self._settled.wait_for(lambda: not self._under_way, PATIENCE_S)
             return list(self._records)
 
     def matching(self, expression: str = "") -> list[Record]:
         """Those whose `METHOD /path?query` matches."""
-        return [record for record in self.records if re.search(expression, record.line)]
+        return [r for r in self.records if re.search(expression, f"{r.method} {r.target}")]
 
     @property
     def commits(self) -> list[Record]:
         """Commits that were made and answered."""
-        return [record for record in self.matching(COMMITS) if record.status in OK]
-
-    @property
-    def unknown(self) -> list[Record]:
-        """Requests that this server does not know."""
-        return [record for record in self.records if not record.known]
+        return [record for record in self.matching(COMMITS) if record.status == 200]
 
     def clear(self) -> None:
         """Forget everything so far."""
         with self._settled:
-            self._settled.wait_for(lambda: not self._under_way, PATIENCE)
+            self._settled.wait_for(lambda: not self._under_way, PATIENCE_S)
             self._records.clear()
-            self.leaks.clear()

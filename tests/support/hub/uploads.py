@@ -7,7 +7,6 @@ all others meet faults that the Hub makes up. Tries follow each other until one 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import random
 import signal
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.plan.digest import digest_variant
+from tests.support.hub.faults import KINDS
 from tests.support.hub.fixture import HubBench, running_hub
 from tests.support.hub.log import Record
-from tests.support.hub.repository import HEADS, Change
+from tests.support.hub.state import HEADS, Change
 
 REPO = "org/kernel"
 VARIANTS = (
@@ -77,7 +77,6 @@ class Watcher:
     """Looks at version branches whenever a ref changes: every variant there must be complete."""
 
     complaints: list[str] = field(default_factory=list)
-    _known: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, change: Change) -> None:
         if not change.ref.startswith(f"{HEADS}v") or change.after is None:
@@ -93,21 +92,15 @@ class Watcher:
         for name in sorted(names):
             top = f"build/{name}/"
             own = {p.removeprefix(top): e for p, e in files.items() if p.startswith(top)}
-            if not self._is_complete(change, own):
+            if not self._is_complete(own):
                 self.complaints.append(f"{change.ref}: {name} is incomplete")
 
-    def _is_complete(self, change: Change, own: dict[str, Any]) -> bool:
+    def _is_complete(self, own: dict[str, Any]) -> bool:
         if "metadata.json" not in own:
             return False
-        content = change.repository.content
-        told = json.loads(content(own.pop("metadata.json")).read_bytes())["digest"]["files"]
-        there = {path: self._hash(content(entry)) for path, entry in own.items()}
+        told = json.loads(own.pop("metadata.json").data)["digest"]["files"]
+        there = {path: entry.sha256 for path, entry in own.items()}
         return there == {path: _hex(digest) for path, digest in told.items()}
-
-    def _hash(self, path: Path) -> str:
-        if path.name not in self._known:
-            self._known[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        return self._known[path.name]
 
 
 def _hex(digest: str) -> str:
@@ -146,8 +139,6 @@ def write_build(root: Path, source: random.Random, variants: tuple[str, ...] = V
     build = root / "build"
     for name in variants:
         write_variant(build, name, source)
-    beside = build / f"{variants[0]}.cdx.json"
-    beside.write_text(json.dumps({"serial": source.random()}))
     (build / "CARD.md").write_text(CARD.format(source.randrange(1000)))
     (root / "benchmarks").mkdir(exist_ok=True)
     (root / "benchmarks" / "benchmark.py").write_text(f"x = {source.random()}\n")
@@ -180,7 +171,7 @@ def suffer(seed: int, folder: Path) -> Fate:
         card = hub.content(REPO, "main").get("README.md")
         identical = content == {**expected(project), **kept}
         identical = identical and card == (project / "build" / "CARD.md").read_bytes()
-        branches = {*hub.hub.repository(REPO).facts.refs}
+        branches = {*hub.hub.repository(REPO).refs}
         identical = identical and branches == {f"{HEADS}main", f"{HEADS}v1"}
         commits = len(hub.log.commits)
     told = tuple(watcher.complaints)
@@ -236,18 +227,11 @@ def _prepare(hub: HubBench, start: str, folder: Path, source: random.Random) -> 
     code, said = attempt(hub, older)
     assert code == 0, said
     files = expected(older).items()
-    return {path: data for path, data in files if "torch-xpu" in path or _stays(path, names)}
-
-
-def _stays(path: str, names: tuple[str, ...]) -> bool:
-    """What lies beside a variant that the new build does not have goes with nothing."""
-    return path == f"build/{names[0]}.cdx.json" and names[0] not in VARIANTS
+    return {path: data for path, data in files if "torch-xpu" in path}
 
 
 def _plan_faults(hub: HubBench, source: random.Random) -> None:
-    kinds = ("429", "500", "403", "cut", "slow", "stale", "cut-answer", "cut-after-commit",
-             "500-after-commit")  # fmt: skip
     if source.random() < 0.3:
-        hub.faults.add(source.choice(kinds), after=source.randrange(30))
+        hub.faults.add(source.choice(KINDS), after=source.randrange(30))
     else:
         hub.faults.at_random(source.randrange(1 << 30), source.uniform(0.03, 0.35), times=30)

@@ -63,9 +63,15 @@ KERNELS = {
 }  # fmt: skip
 
 
+_WINNER = 4
+"""`BLOCK` of a candidate of `norm` that a build compiles because of `TABLES` alone."""
+
+
 def _keep(unit: KernelUnit) -> bool:
     if unit.op in ("copy", "late"):
         return unit.target.arch == "sm_90a"
+    if unit.op == "norm" and dict(unit.constants)["BLOCK"] == _WINNER and not unit.aligned:
+        return False  # as for candidates that only a tuned table names
     return unit.op != "norm" or unit.target.arch != "sm_89"
 
 

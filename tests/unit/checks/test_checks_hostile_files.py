@@ -17,13 +17,11 @@ from kbuild.checks.readers.device_code import read_device_code
 from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.readers.macho import read_macho
 from kbuild.checks.readers.nvidia import read_kernel_resources
-from kbuild.checks.readers.pe import read_pe
 from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.checks.static import find_static_libraries
 from kbuild.project.variant import Variant
 from kbuild.publish.card.model import CardError
 from kbuild.publish.card.public_api import read_public_api
-from kbuild.publish.comparison import NotElfError, compare_elf
 from kbuild.system.errors import DamagedFileError
 from kbuild.toolchains.manylinux.environment import newer_members
 from tests.support.device_code import dynamic_elf, elf, fatbin
@@ -99,8 +97,6 @@ class TestElf:
         for read in (read_elf, read_device_code):
             with pytest.raises(UnreadableBinaryError, match="not a valid ELF file"):
                 read(put(tmp_path, bytes(data)))
-        with pytest.raises(NotElfError):
-            compare_elf(SOUND, bytes(data))
 
     def test_versions_without_end(self, tmp_path):
         """Four billion entries, each of which is the first again."""
@@ -116,15 +112,9 @@ class TestElf:
         for value in HUGE:
             find_static_libraries(put(tmp_path, changed(64 + 8, "<Q", value), f"{value}.so"))
 
-    def test_compared(self):
-        with pytest.raises(NotElfError):
-            compare_elf(SOUND, changed(section(1) + SIZE, "<Q", 1 << 40))
-        with pytest.raises(NotElfError):
-            compare_elf(SOUND, b"x")
-
 
 class TestOthers:
-    @pytest.mark.parametrize("read", [read_elf, read_macho, read_pe, read_device_code])
+    @pytest.mark.parametrize("read", [read_elf, read_macho, read_device_code])
     @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xff" * 64])
     def test_nothing_of_the_kind(self, tmp_path, read, data):
         with pytest.raises(DamagedFileError):

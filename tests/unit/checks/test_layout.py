@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.layout import LayoutCheck
 from kbuild.project.variant import Variant
@@ -29,13 +27,6 @@ def said(output: Output) -> list[tuple[str, str, str]]:
 def test_good_folders(make: Make, noarch: Make) -> None:
     assert said(make({EXTENSION: b"", "sub/x.py": "", "data.bin": b""})) == []
     assert said(noarch({"sub/x.py": ""})) == []
-
-
-@pytest.mark.parametrize("name", ["__init__.py", "_ops.py", "metadata.json"])
-def test_a_missing_file(noarch: Make, name: str) -> None:
-    output = noarch()
-    (output.root / name).unlink()
-    assert said(output) == [("error", name, "is missing")]
 
 
 def test_the_package_nested_in_itself(noarch: Make) -> None:

@@ -421,67 +421,6 @@ def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
 OTHER_ID = "_relu_cpu_fffffff"
 
 
-@pytest.fixture
-def other(tmp_path: Path, seal: Callable[..., None]) -> Callable[[str], Path]:
-    """Another version of the kernel, with the given body."""
-
-    def made(source: str, identifier: str = OTHER_ID) -> Path:
-        root = tmp_path / "other" / "torch-cpu"
-        root.mkdir(parents=True)
-        (root / "__init__.py").write_text(OPS.replace(ID, identifier) + source)
-        (root / "_ops.py").write_text("")
-        seal(root, Metadata("relu", identifier, 1, "mit", "cpu"))
-        return root
-
-    return made
-
-
-@needs_client
-def test_two_versions_in_one_process(load_ops: Ops, other: Callable[[str], Path]) -> None:
-    assert load_ops(GOOD_OPS, beside=other(GOOD_OPS)) == []
-
-
-SHARED = 'import sys\nstate = sys.__dict__.setdefault("shared", {{"by": 2}})\nstate["by"] += {0}\n'
-SCALES = 'add("scale(Tensor x) -> Tensor", lambda x: x * state["by"], torch.empty_like)\n'
-
-
-@needs_client
-def test_a_version_that_changes_the_other(load_ops: Ops, other: Callable[[str], Path]) -> None:
-    mine, theirs = SHARED.format(1) + SCALES, SHARED.format(0) + SCALES
-    (finding,) = load_ops(mine, beside=other(theirs))
-    assert finding.severity == "error"
-    assert "changes the results of the other version's `scale`" in finding.what
-
-
-@needs_client
-def test_a_version_that_the_other_changes(load_ops: Ops, other: Callable[[str], Path]) -> None:
-    mine, theirs = SHARED.format(0) + SCALES, SHARED.format(5) + SCALES
-    (finding,) = load_ops(mine, beside=other(theirs))
-    assert finding.severity == "error"
-    assert "`scale` returns different results beside another version" in finding.what
-
-
-@needs_client
-def test_versions_that_register_the_same(load_ops: Ops, other: Callable[[str], Path]) -> None:
-    clash = 'both = torch.library.Library("relu", "DEF")\n'
-    found = load_ops(clash, beside=other(clash))
-    assert [(f.check, f.severity) for f in found] == [("ops", "error"), ("load", "error")]
-    assert "beside" in found[-1].what
-
-
-@needs_client
-@pytest.mark.parametrize(
-    ("source", "identifier", "reason"),
-    [("1 / 0", OTHER_ID, "ZeroDivisionError"), ("", ID, "has the same id")],
-)
-def test_another_version_that_cannot_be_compared(
-    load_ops: Ops, other: Callable[..., Path], source: str, identifier: str, reason: str
-) -> None:
-    (finding,) = load_ops("", beside=other(source, identifier))
-    assert finding.severity == "info"
-    assert reason in finding.what
-
-
 def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> Finding:
     metadata = Metadata("relu", ID, 1, "mit", backend, python_depends=needs)
     made = make(

@@ -227,22 +227,6 @@ def test_a_kernel_that_speaks_as_the_probe(
     assert either.loaded(noarch(), source).state == state
 
 
-def test_a_kernel_cannot_answer_for_others(either: Home, noarch: Make) -> None:
-    """It can find the probe's own function, but not unsay that it was being imported."""
-    source = """
-import os, sys
-frame = sys._getframe()
-while "say" not in frame.f_locals and not hasattr(frame.f_locals.get("task"), "say"):
-    frame = frame.f_back
-say = frame.f_locals.get("say") or frame.f_locals["task"].say
-say({"state": "misfit", "reason": "of another kernel", "unread": True, "files": ["/etc/hosts"]})
-os._exit(0)
-"""
-    answer = either.loaded(noarch(), source)
-    assert (answer.state, answer.reason) == ("misfit", "of another kernel")
-    assert not answer.unread
-
-
 def test_the_secret_is_in_no_argument_and_no_variable(
     either: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,16 +301,11 @@ os._exit(4)
 
 
 def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[str, str]]:
-    foreign = frozenset(
-        path
-        for path in (output.root, output.beside)
-        if path and not probe_cache.is_built_here(cache, path)
-    )
     asked = replace(
         output,
         python=home.interpreter.python,
         probe_cache=ProbeCache(cache),
-        built_elsewhere=foreign,
+        built_elsewhere=not probe_cache.is_built_here(cache, output.root),
         **how,
     )
     return [(finding.severity, finding.what) for finding in LoadCheck().run(asked)]
@@ -363,18 +342,6 @@ def test_what_changed_since_is_foreign(noarch: Make, tmp_path: Path, change: str
     assert probe_cache.is_built_here(cache, output.root)
     CHANGES[change](output.root)
     assert not probe_cache.is_built_here(cache, output.root)
-
-
-def test_another_version_from_elsewhere_is_not_loaded(
-    either: Home, noarch: Make, tmp_path: Path
-) -> None:
-    output, cache = noarch(), tmp_path / "cache"
-    probe_cache.record_built(cache, output.root)
-    beside = _variant(tmp_path / "older")
-    (beside / "__init__.py").write_text("raise RuntimeError('was run')\n")
-    ((severity, what),) = checked(either, replace(output, beside=beside), cache)
-    assert severity == "info"
-    assert what == f"beside {beside}: {NOT_LOADED}"
 
 
 def test_without_a_sandbox_it_says_so(plain: Home, noarch: Make, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from kbuild.pipeline.result import BuildResult
@@ -22,7 +24,7 @@ def test_a_warning_about_the_project_is_printed_by_one_build(kbuild, demo):
     assert WARNING not in answer.err
     for _ in range(2):
         assert WARNING in kbuild("check-config", "demo").err
-    kbuild("clean", "demo")
+    shutil.rmtree(demo / ".kbuild")
     assert WARNING in kbuild("build", "demo").err
 
 
@@ -40,6 +42,6 @@ def test_what_is_skipped_is_said_where_it_was_asked_for(
     kbuild, demo, monkeypatch, options, expected
 ):
     results = (BuildResult("torch-cuda", "skipped", "needs another machine"),)
-    monkeypatch.setattr("kbuild.cli.build._build_with_driver", lambda *_: results)
+    monkeypatch.setattr("kbuild.cli.build._build", lambda *_: results)
     answer = kbuild("build", "demo", *options)
     assert ("skipped, needs another machine" in answer.err) is expected

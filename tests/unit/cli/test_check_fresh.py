@@ -31,20 +31,6 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
 
 
 @pytest.mark.parametrize("command", ["check-builds", "check"])
-def test_fresh(kbuild, variant, interpreter, command):
-    def remembered(*options):
-        answer = kbuild(command, "demo/build", "--only", "load", "--load", "--json", *options)
-        assert answer.code == 0, answer.err
-        ((output,),) = [target["outputs"] for target in answer.json["targets"]]
-        assert output["checks"] == {"load": "ok"}
-        return output["facts"].get("load")
-
-    assert remembered() is None
-    assert remembered() == {"remembered": [str(interpreter.python.with_name("python3"))]}
-    assert remembered("--fresh") is None
-
-
-@pytest.mark.parametrize("command", ["check-builds", "check"])
 def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, command):
     (variant / "__init__.py").write_text("raise RuntimeError('was run')\n")
     answer = kbuild(command, "demo", "--only", "load", "--json")
@@ -75,4 +61,6 @@ def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
     shutil.rmtree(demo / "build")
     shutil.rmtree(demo / ".kbuild")
     assert loaded("build", "--variant", "torch-cuda") == 1
-    assert loaded("reproduce") == 2
+    assert loaded("check", "--only", "load") == 1
+    assert loaded("check", "--only", "load", "--fresh") == 2
+    assert loaded("reproduce") == 3

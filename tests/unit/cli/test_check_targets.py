@@ -234,16 +234,6 @@ class TestAnswer:
         assert "\x1b" not in answer.out
         assert "\\x1b" in answer.out
 
-    def test_notes_are_counted_and_shown_on_request(self, kbuild, here):
-        (here / "tiny.dll").write_bytes(b"MZ")
-        (here / CPU.replace("linux", "windows").replace("-cxx11", "")).mkdir()
-        folder = CPU.replace("linux", "windows").replace("-cxx11", "")
-        shutil.move(here / "tiny.dll", here / folder / "tiny.dll")
-        arguments = ("check-abi", folder, "--only", "binary")
-        answer = kbuild(*arguments)
-        assert ("note (`-v` shows them)" in answer.err) == (answer.code == 0)
-        assert "tiny.dll" in kbuild(*arguments, "-v").out
-
     def test_json(self, kbuild, broken):
         answer = kbuild("check-builds", "demo", "--no-load", "--json")
         assert answer.json["ok"] is False

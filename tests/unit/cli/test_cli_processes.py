@@ -47,10 +47,9 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             rest=rest,
             json=json,
             marked=marked,
-            junit=None,
+            torch=None,
             executor=None,
             allow_skipped=False,
-            torch=None,
         )
         return test.execute(args, Services(runner, Ui(), tmp_path, here))
 

@@ -125,7 +125,6 @@ FOREIGN = (
     ("check", "build"),
     ("check", "build/torch-cpu"),
     ("check-builds", "build/torch-cpu", "--also-python", sys.executable),
-    ("check-builds", "build/torch-cpu", "--beside", "build/torch-cpu"),
     ("check-abi", "build/torch-cpu"),
 )
 

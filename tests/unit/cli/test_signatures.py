@@ -56,23 +56,6 @@ def refused(kbuild: Callable, folder: Path, trust: tuple, *expected: str) -> str
     return answer.err
 
 
-def add_statement(variant: Path) -> Path:
-    from kbuild.pipeline.provenance.files import file_digests, statement_path
-
-    statement = statement_path(variant)
-    document = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [
-            {"name": f"{variant.name}/{path}", "digest": {"sha256": digest}}
-            for path, digest in file_digests(variant).items()
-        ],
-        "predicateType": "https://slsa.dev/provenance/v1",
-        "predicate": {"runDetails": {"byproducts": []}},
-    }
-    statement.write_text(json.dumps(document))
-    return statement
-
-
 class TestGood:
     def test_it_says_who_signed(self, kbuild, signed, trust):
         answer = kbuild("verify", signed, *trust, *BY_ME, "--json")
@@ -84,7 +67,6 @@ class TestGood:
                 "problems": [],
                 "identity": ME,
                 "issuer": ISSUER,
-                "provenance": "none",
             }
         ]
 
@@ -188,39 +170,6 @@ class TestBad:
     def test_no_bundle(self, kbuild, signed, trust, text):
         (signed / "metadata.json.sigstore").write_text(text)
         assert "`metadata.json.sigstore` is not a bundle" in refused(kbuild, signed, trust)
-
-
-class TestProvenance:
-    @pytest.fixture
-    def statement(self, kbuild, built, trust) -> Path:
-        made = add_statement(built)
-        answer = kbuild("sign", built, *trust, "--identity-token", token(ME))
-        assert len(answer.out.splitlines()) == 2, answer.err
-        return made
-
-    def test_it_is_signed_as_well(self, kbuild, built, statement, trust):
-        answer = kbuild("verify", built, *trust, *BY_ME, "--json")
-        assert (answer.code, answer.json[0]["provenance"]) == (0, "signed")
-
-    def test_a_changed_statement(self, kbuild, built, statement, trust):
-        statement.write_text(statement.read_text() + " ")
-        words = refused(kbuild, built, trust)
-        assert f"`{statement.name}` was changed after it was signed" in words
-
-    def test_an_unsigned_statement_about_other_files(self, kbuild, signed, trust):
-        statement = add_statement(signed)
-        text = statement.read_text()
-        assert kbuild("verify", signed, *trust, *BY_ME).code == 0
-        statement.write_text(text.replace("__init__.py", "other.py"))
-        assert "describes other files" in refused(kbuild, signed, trust)
-
-    def test_one_that_is_about_other_files_is_not_signed(self, kbuild, built, trust):
-        statement = add_statement(built)
-        statement.write_text(statement.read_text().replace("__init__.py", "other.py"))
-        answer = kbuild("sign", built, *trust, "--identity-token", token(ME))
-        assert answer.code == 6
-        assert "does not describe the files" in answer.err
-        assert not (built / "metadata.json.sigstore").exists()
 
 
 class TestSigningIsRefused:

@@ -142,10 +142,9 @@ def test_the_trace_of_torch_is_no_part_of_a_failure(kbuild, built):
 def test_nothing_but_skipped_tests_is_a_failure(kbuild, built, source):
     (built / "tests" / "test_a.py").write_text(f"import pytest\n{source}")
     given = ("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
-    answer = kbuild(*given, "--junit", "report.xml")
+    answer = kbuild(*given)
     assert answer.code == 8
     assert "nothing was tested: every test was skipped" in answer.err
-    assert 'errors="1"' in Path("report.xml").read_text()
     assert kbuild(*given, "--allow-skipped").code == 0
 
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -107,13 +106,11 @@ def built(demo: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_version_in_its_own_environment_that_is_made_once(kbuild, built, index):
-    answer = kbuild("test", "demo", "--torch", "oldest, 2.14", "--json", "--junit", "report.xml")
+    answer = kbuild("test", "demo", "--torch", "oldest, 2.14", "--json")
     assert answer.code == 8, answer.err
     rows = [(r["variant"], r["torch"], r["passed"], r["failed"]) for r in answer.json["variants"]]
     assert rows == [(OLDER, "2.13.0+cpu", 2, 0), (NEWER, "2.14.0+cpu", 1, 1)], answer.err
     assert f"{NEWER} with Torch 2.14.0+cpu: FAILED" in answer.err
-    suites = [str(suite.get("name")) for suite in ET.parse("report.xml").getroot()]  # noqa: S314
-    assert suites == [f"{OLDER} with Torch 2.13.0+cpu", f"{NEWER} with Torch 2.14.0+cpu"]
     shutil.rmtree(index)
     answer = kbuild("test", "demo", "--torch", "2.13,2.13", "--variant", "torch21*")
     assert answer.code == 0, answer.err

@@ -12,7 +12,6 @@ import pytest
 from kbuild.__main__ import main
 from kbuild.system.store import Recipe, open_store
 from tests.support.toolkit_wheels import fill
-from tests.support.torch_wheels import torch_wheel
 from tests.support.wheel_index import serve
 
 pytestmark = [
@@ -105,15 +104,6 @@ def test_prune(toolchain: Toolchain) -> None:
     assert toolchain("list")[1]["installed"] == []
 
 
-def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> None:
-    code, answer = toolchain("lock")
-    assert code == 0
-    # This index has no meta-package: the toolkit stays as it was.
-    assert answer["pinned"] == PINNED
-    assert not answer["changed"]
-    assert json.loads((tmp_path / "lock.json").read_text())["format"] == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -127,22 +117,3 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
 )
 def test_wrong_words(toolchain: Toolchain, arguments: tuple[str, ...], code: int) -> None:
     assert toolchain(*arguments)[0] == code
-
-
-def test_a_given_torch_wheel_is_installed(toolchain: Toolchain, tmp_path: Path) -> None:
-    wheel = torch_wheel(tmp_path, "2.13.0+cpu")
-    code, answer = toolchain("install", "--torch-wheel", str(wheel))
-    assert code == 0
-    (entry,) = answer["installed"]
-    assert entry["name"].startswith("torch-2.13.0+cpu-")
-    assert entry["sources"][0]["filename"] == wheel.name
-    assert (Path(entry["path"]) / "torch/include/torch/library.h").is_file()
-    _, answer = toolchain("install", "cuda-13.0", "--torch-wheel", str(wheel))
-    assert len(answer["installed"]) == 2
-    assert toolchain("verify")[1]["ok"]
-
-
-def test_other_verbs_take_no_wheel(toolchain: Toolchain, tmp_path: Path) -> None:
-    code, answer = toolchain("list", "--torch-wheel", str(tmp_path / "torch.whl"))
-    assert code == 2
-    assert "takes no --torch-wheel" in answer["error"]["message"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.cli.variants import LoadOptions, find_variants
+from kbuild.cli.variants import find_variants
 from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
 
@@ -39,19 +39,6 @@ class TestDiscovery:
         (tmp_path / "build" / CPU).mkdir(parents=True)
         (tmp_path / "build" / "notes").mkdir()
         assert names(find_variants(tmp_path)) == [CPU]
-
-    def test_the_other_version_of_a_variant(self, tmp_path):
-        old = make(tmp_path / "old" / "build", CPU)
-        beside = LoadOptions(beside=old.parent)
-        assert beside.version_beside(tmp_path / "build" / CPU) == old / CPU
-        assert LoadOptions(beside=old / CPU).version_beside(tmp_path / CUDA) == old / CPU
-        assert LoadOptions().version_beside(tmp_path / CPU) is None
-
-    def test_a_variant_that_the_other_version_lacks_is_not_passed_over(self, tmp_path):
-        old = make(tmp_path / "old" / "build", CPU).parent
-        lacking = LoadOptions(beside=old).version_beside(tmp_path / "build" / CUDA)
-        assert lacking is not None
-        assert not lacking.exists()
 
     def test_nothing_matches(self, tmp_path):
         make(tmp_path / "build", CPU)
@@ -103,42 +90,6 @@ class TestHash:
         answer = kbuild("hash", "demo")
         assert answer.code == 13
         assert "metadata.json" in answer.err
-
-
-class TestClean:
-    TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
-
-    def test_tagged(self, kbuild, demo):
-        (demo / ".kbuild" / "x").mkdir(parents=True)
-        (demo / ".kbuild" / "CACHEDIR.TAG").write_text(self.TAG)
-        assert kbuild("clean", "demo", "--dry-run").out == f"{demo}/.kbuild\n"
-        assert (demo / ".kbuild").is_dir()
-        assert kbuild("clean", "demo").code == 0
-        assert not (demo / ".kbuild").exists()
-        assert kbuild("clean", "demo", "--json").json["removed"] == []
-
-    def test_what_a_killed_build_left_goes_as_well(self, kbuild, demo):
-        (demo / ".kbuild" / "torch-cuda").mkdir(parents=True)
-        (demo / ".kbuild" / "CACHEDIR.TAG").write_text(self.TAG)
-        left = demo / "build" / ".torch-cuda.new"
-        left.mkdir(parents=True)
-        said = f"{left}\n{demo}/.kbuild\n"
-        assert kbuild("clean", "demo", "--dry-run").out == said
-        assert left.is_dir()
-        assert kbuild("clean", "demo").out == said
-        assert not left.exists()
-
-    def test_untagged(self, kbuild, demo):
-        (demo / ".kbuild").mkdir()
-        assert kbuild("clean", "demo").code == 7
-        assert (demo / ".kbuild").is_dir()
-
-    def test_a_link_is_not_followed(self, kbuild, demo, tmp_path):
-        (tmp_path / "precious").mkdir()
-        (tmp_path / "precious" / "CACHEDIR.TAG").write_text(self.TAG)
-        (demo / ".kbuild").symlink_to(tmp_path / "precious")
-        assert kbuild("clean", "demo").code == 7
-        assert (tmp_path / "precious").is_dir()
 
 
 class TestCleanPyproject:

@@ -145,9 +145,10 @@ class TestManyImages:
     def test_the_longest_list_is_named_once(self, bench: AotBuildRun):
         (note,) = self.produced(bench, 63)
         assert note == (
-            "kernel.k: 504 images have to be compiled, all of them for `k`, which has 63 values "
-            "of the constant `n`, 2 values of the constant `m`, 2 combinations of `dtypes`; "
-            "shorten the longest of these lists to compile fewer"
+            "504 images have to be compiled, all of them for `k` of kernel.k, which has 63 values "
+            "of the constant `n` (8 images each), 2 values of the constant `m` (252 images each), "
+            "2 combinations of `dtypes` (252 images each), 2 assumptions about alignment (252 "
+            "images each); shorten these lists to compile fewer"
         )
         assert self.produced(bench, 63) == [note]
 

@@ -214,34 +214,6 @@ def test_ttir(body, end, adds, reads):
     assert found == {"adds": adds, "reads": reads}
 
 
-GLUON = """\
-  tt.func public @k(%x_desc: !tt.tensordesc<64x64xbf16> loc("x_desc"(#loc1)), %out: !tt.ptr<f32> loc("out_ptr"(#loc1))) {
-    %0 = tt.addptr %out, %i : !tt.ptr<f32>, i32
-    ttg.warp_specialize(%s, %0, %x_desc) attributes {requestedRegisters = array<i32: 24>}
-    default {
-      ttg.warp_yield
-    }
-    partition0(%arg3: i32 loc(unknown), %arg4: !tt.ptr<f32> loc(unknown), %arg5: !tt.tensordesc<64x64xbf16> loc(unknown)) num_warps(1) {
-      ttng.async_tma_copy_global_to_local %arg5[%r, %c] %b, %a, %p : !tt.tensordesc<64x64xbf16>
-      OUT
-      ttg.warp_return
-    }
-  }
-"""  # noqa: E501
-
-
-@pytest.mark.parametrize(
-    ("line", "adds", "reads"),
-    [
-        ("tt.store %arg4, %v", [], ["x_desc"]),
-        (ADD.format("%arg4"), ["out_ptr"], ["x_desc"]),
-        (ADD.format("%arg3"), [], ["x_desc"]),
-    ],
-)
-def test_warps_with_code_of_their_own(line, adds, reads):
-    assert memory_access(GLUON.replace("OUT", line)) == {"adds": adds, "reads": reads}
-
-
 SOURCE = """\
 extern "C" __global__ void main_kernel(float* __restrict__ out, const float* __restrict__ x);
 extern "C" __global__ void main_kernel(float* __restrict__ out, const float* __restrict__ x) {

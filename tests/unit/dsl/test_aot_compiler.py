@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.compile_environment import ANSWER_READERS
 from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError
 from tests.support.fake_dsl import FakeDslRun, Kernel, shop, unit
@@ -78,20 +77,6 @@ def test_an_entry_of_another_shape_is_compiled_again(tmp_path):
         (entry,) = cache.entries()
         cache.put(entry.key, b"{}", b"code")
     assert bench.numbers() == ["1", "1"]
-
-
-def test_the_functions(bench: FakeDslRun):
-    function = bench.compiler.describe(Kernel(), bench.root)["k"]
-    marks = {one.name: (one.is_constant, one.has_value) for one in function.parameters}
-    assert marks == {
-        "x": (False, False),
-        "B": (True, False),
-        "C": (True, True),
-        "D": (True, True),
-    }
-    assert function.candidates[0].constants == (("B", 1),)
-    assert function.candidates[0].options == (("num_warps", 4),)
-    assert (function.key, function.computed) == (("n",), ("D",))
 
 
 def test_a_source_that_is_refused(bench: FakeDslRun):
@@ -262,8 +247,3 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def test_keys_cover_the_modules_that_read_answers():
-    """A module that has moved would count as empty."""
-    assert [file for file in ANSWER_READERS if not file.is_file()] == []

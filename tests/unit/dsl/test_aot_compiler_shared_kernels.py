@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
 
 import pytest
 
 from kbuild.build.unit_log import read_log
-from kbuild.dsl.worker.object_compiler import ObjectCompiler
 from kbuild.system.errors import BuildError
 from tests.support.fake_dsl import BOUND, FakeDslRun, Kernel, shop, unit
 
@@ -107,35 +105,3 @@ def test_the_log_of_the_run_has_them(tmp_path):
         bench.compile(unit(1, **SAME, seconds=0.3))
         (again,) = read_log(bench.run.log).units
         assert (again.cache, again.status, again.peak) == ("hit", 0, 0)
-
-
-class _Compiler(ObjectCompiler):
-    def compile_function(self, function, request, sources):
-        raise NotImplementedError
-
-
-class TestSymbols:
-    REQUEST: ClassVar = {"kernel": "my-op", "function": "f", "arch": "sm_80", "arguments": []}
-
-    def named(self, text="text", **more):
-        return _Compiler().named({**self.REQUEST, "constants": {"n": 1}, **more}, text)[0]
-
-    def test_constants_are_of_no_account_and_the_rest_is(self):
-        symbol = self.named()
-        assert symbol.startswith("kbuild_aot_my_op_")
-        assert symbol == self.named(constants={"n": 2}, root="/x", output="/y", id=3)
-        others = {
-            self.named("text "),
-            self.named(arch="sm_90a"),
-            self.named(arguments=[{"name": "x"}]),
-            self.named(kernel="my_op"),
-            self.named(version="2"),
-        }
-        assert len(others) == 5
-        assert symbol not in others
-
-    def test_a_given_symbol_is_for_one_object(self):
-        compiler = _Compiler()
-        compiler.ask_with(lambda _: False)
-        assert compiler.named({**self.REQUEST, "symbol": "mine"}, "text") == ("mine", True)
-        assert compiler.named(self.REQUEST, "text")[1] is False

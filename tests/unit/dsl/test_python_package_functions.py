@@ -16,8 +16,6 @@ import tomli
 
 from kbuild.dsl.python_package import (
     PYTHON_FOLDER,
-    functions_source,
-    operators_source,
     package_files,
 )
 from kbuild.ops.section import read_section
@@ -264,34 +262,6 @@ def test_a_library_before_the_array_standard(package, monkeypatch):
     monkeypatch.setitem(sys.modules, "early", SimpleNamespace(empty=numpy.empty, asarray=None))
     x = numpy.arange(3, dtype="float32").view(Early)
     assert package.ops.axpy(x, x, alpha=2.0).tolist() == [0, 3, 6]
-
-
-def test_dtypes_are_passed_by_name():
-    """There need not be a Torch that has them."""
-    (op,) = read_section("k", tomli.loads(ASKS)).ops
-    source = functions_source([op])
-    ast.parse(source)
-    assert "def cast(x, dtype='float32', acc=None, modes='fast', pad=(1, 2), out=None):" in source
-    assert "_run_cast = _module.cast" in source
-    assert "__sm_count = _sm_count(x)" in source
-    assert "return (_empty(x, (__sm_count, (_N + pad[0])), dtype),)" in source
-    ast.parse(operators_source([op], control=False))
-
-
-ASKS = """
-language = "tilelang"
-toolchain = "tilelang==0.1.15"
-src = ["k.py"]
-[[op]]
-schema = '''cast(Tensor x, ScalarType dtype=float32, ScalarType? acc=None,
-  str modes='fast', int[] pad=[1, 2]) -> Tensor'''
-shapes = { x = ["N"], out = ["sm_count()", "N + pad[0]"] }
-[op.dtypes]
-x = ["float16"]
-dtype = ["float16", "float32"]
-acc = { choices = ["float16"], none = "x" }
-out = "dtype"
-"""
 
 
 class TestJax:

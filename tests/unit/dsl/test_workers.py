@@ -81,29 +81,3 @@ def test_workers_at_work(tmp_path, count):
     assert list(tmp_path.iterdir()) == []
     for thread in threads:
         thread.join()
-
-
-ECHO = """
-import os, sys
-sys.stdin.readline()
-os.write(1, {said!r})
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (b'{"id": 9}\n{"id": 1}\n', "answered a different request"),
-        (b'{"id": 1}\n{"id": 1}\n', "answered a different request"),
-        (b'what\n{"id": 1}\n', "sent output that is not JSON"),
-    ],
-)
-def test_two_lines_at_once(tmp_path, said, words):
-    """The first is judged, and a second was not asked for, however they arrive."""
-    kind = WorkerKind((sys.executable, "-c", ECHO.format(said=said)), ())
-    pool = WorkerPool(1, tmp_path)
-    with pool.worker(kind) as worker, pytest.raises(WorkerDiedError) as caught:
-        worker.ask({}, 20.0)
-    assert caught.value.how == words
-    pool.close()

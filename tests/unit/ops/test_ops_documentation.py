@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) == 18
+    assert len(BLOCKS) == 16
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.ops.model import Dimension
-from kbuild.ops.steps import Candidate
 from tests.support.sections import op_of, text_of
-
-
-def test_the_shortest_op():
-    op = op_of(text_of())
-    assert op.name == "k"
-    assert (op.kernel, op.language, op.toolchain) == ("k", "triton", ("triton==3.9.0",))
-    assert op.sources == ("k.py",)
-    assert op.results == ("out",)
-    assert op.inputs == ("x", "w", "b")
-    assert op.optional == ("b",)
-    assert op.sizes == (Dimension("N", "x", -1),)
-    assert op.path == ("kernel", "k", "op", 0)
-    (launch,) = op.launches
-    assert launch.functions == ("k", "k_kernel")
-    assert launch.candidates == (
-        Candidate((("BLOCK", 128),), (("num_warps", 4),)),
-        Candidate((("BLOCK", 256),)),
-    )
-    assert [str(axis) for axis in launch.grid] == ["cdiv(N, BLOCK)"]
 
 
 def test_dtypes_by_tensor():
@@ -55,36 +34,6 @@ def test_a_predicate_knows_its_candidates_constants():
     assert first.when.names() == {"N"}
     assert first.when.evaluate({"N": 256}) == 1
     assert second.when is None, "it always holds"
-
-
-def test_constants():
-    constants = (
-        '{ ONE = 1, FLAG = true, TEXT = { string = "gelu" }, EVEN = "N % BLOCK == 0", '
-        'HAS = "has(b)", f = "f", N = { value = "N", choices = [64, 128] }, SUM = "1 + 1" }'
-    )
-    (launch,) = op_of(text_of(constants=constants)).launches
-    found = {constant.name: constant for constant in launch.constants}
-    fixed = {"ONE": 1, "FLAG": True, "TEXT": "gelu", "SUM": 2}
-    depends = dict.fromkeys(["EVEN", "HAS", "f", "N"])
-    assert {name: one.value for name, one in found.items()} == fixed | depends
-    assert found["EVEN"].choices == found["HAS"].choices == found["f"].choices == (False, True)
-    assert found["N"].choices == (64, 128)
-
-
-def test_sources_of_arguments():
-    args = '{ a = "x", b = "N * 2", c = "eps", d = 0.5, e = 3, f_ = "f", g = true, h = "has(b)" }'
-    (launch,) = op_of(text_of(args=args)).launches
-    kinds = {name: (source.kind, str(source)) for name, source in launch.args}
-    assert kinds == {
-        "a": ("tensor", "x"),
-        "b": ("int", "N * 2"),
-        "c": ("float", "eps"),
-        "d": ("float", "0.5"),
-        "e": ("int", "3"),
-        "f_": ("bool", "f"),
-        "g": ("bool", "True"),
-        "h": ("bool", "has(b)"),
-    }
 
 
 def test_the_layout_of_a_descriptor():
@@ -138,12 +87,3 @@ def test_questions_behind_a_guard():
         )
     )
     assert len(op.let) == 2
-
-
-def test_dimensions_from_both_ends():
-    shapes = '{ x = ["B", "...", "M", "N"], w = ["N", 4, "n * 2"], out = "x" }'
-    op = op_of(text_of(shapes=shapes))
-    assert {size.name: size.axis for size in op.sizes} == {"B": 0, "M": -2, "N": -1}
-    assert op.shape("out") == op.shape("x")
-    assert op.shape("w").rank == 3
-    assert op.shape("x").rank is None

@@ -48,7 +48,7 @@ class TestShipped:
         found = shipped_candidates(
             self.LAUNCH, tables, "k", "k", 0, ImageTarget.parse(target), **more
         )
-        return [CANDIDATES.index(one) for one in found]
+        return [CANDIDATES.index(replace(one, aligned=False)) for one in found]
 
     def test_without_tables_the_default_ones(self):
         assert self.of() == [0, 1]
@@ -66,6 +66,13 @@ class TestShipped:
     def test_all_of_them(self):
         assert self.of(keep_all=True) == [0, 1, 2]
         assert self.of(keep_all=True, target="sm_80") == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("keep_all", [False, True])
+    def test_plain_images_are_those_of_the_default_ones(self, keep_all):
+        tables = (TunedTable("NVIDIA H200", "sm_90", (row(2),)),)
+        target = ImageTarget.parse("sm_90a")
+        found = shipped_candidates(self.LAUNCH, tables, "k", "k", 0, target, keep_all=keep_all)
+        assert [candidate.aligned for candidate in found] == [False, False, True]
 
     def test_rows_of_other_launches_and_stale_ones(self):
         rows = (row(2, op="l"), row(2, launch=1), row(2, options=()))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kbuild.build.unit.cache import PRECOMPILED_SHARE
 from kbuild.build.unit_log import UNIT_LOG_FILE
 from kbuild.pipeline.build import expected_units, longest_first
 from kbuild.plan.selection import Selection, select_variants
@@ -36,10 +34,6 @@ def test_one_of_each_toolkit_leads_and_nothing_is_lost(project) -> None:
     assert rest == [one.variant for one in plans if one.variant in rest]
 
 
-LISTS = {("torch/library.h",)}
-OTHERS = {("torch/all.h",)}
-
-
 @pytest.fixture
 def plans(project):
     """Of a C++ binding that begins with Torch's headers, and a CUDA source of the same size."""
@@ -52,10 +46,10 @@ def plans(project):
     return made.root, planned, paths
 
 
-def logged(root: Path, unit: str, seconds: float, precompiled: str = "") -> None:
+def logged(root: Path, unit: str, seconds: float) -> None:
     record = {
         "unit": unit, "variant": "", "language": "CXX", "start": 0, "end": seconds, "status": 0,
-        "cache": "miss", "precompiled": precompiled,
+        "cache": "miss",
     }  # fmt: skip
     log = Workspace.report_of(root) / UNIT_LOG_FILE
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -63,28 +57,9 @@ def logged(root: Path, unit: str, seconds: float, precompiled: str = "") -> None
         file.write(f"{json.dumps(record)}\n")
 
 
-def test_units_with_compiled_headers_are_expected_to_take_less(plans) -> None:
-    """In a project that was never built, as another one has left the headers in the cache."""
+def test_units_take_what_they_took_before(plans) -> None:
     root, planned, paths = plans
-    cold, other, warm = (
-        expected_units(root, planned, lists)[planned[0].variant] for lists in ((), OTHERS, LISTS)
-    )
-    assert warm[paths["CXX"]] == pytest.approx(cold[paths["CXX"]] * PRECOMPILED_SHARE)
-    assert warm[paths["CUDA"]] == cold[paths["CUDA"]]
-    assert other == cold
-
-
-@pytest.mark.parametrize(
-    ("precompiled", "lists", "expected"),
-    [("", (), 10), ("used", LISTS, 10), ("used", (), 10 / PRECOMPILED_SHARE),
-     ("", LISTS, 10 * PRECOMPILED_SHARE)],
-)  # fmt: skip
-def test_times_with_compiled_headers_are_not_those_without(
-    plans, precompiled: str, lists: Any, expected: float
-) -> None:
-    root, planned, paths = plans
-    logged(root, paths["CXX"], 10, precompiled)
     logged(root, paths["CUDA"], 40)
-    found = expected_units(root, planned, lists)[planned[0].variant]
-    assert found[paths["CXX"]] == pytest.approx(expected)
+    found = expected_units(root, planned)[planned[0].variant]
     assert found[paths["CUDA"]] == 40
+    assert 0 < found[paths["CXX"]] < 40  # one arch, and the rate of the other

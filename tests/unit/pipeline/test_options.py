@@ -27,7 +27,7 @@ class Machine:
         return ProcessResult(tuple(argv), 0 if found else 127, "\n".join(found), 0.0)
 
 
-FIELDS = ("toolchain", "python", "torch_wheels", "archs", "dev")
+FIELDS = ("toolchain", "python", "archs", "dev")
 
 
 def options(made: Project, machine: Machine, *arguments: str) -> BuildOptions:

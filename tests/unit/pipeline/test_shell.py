@@ -1,21 +1,17 @@
-"""Shells of this machine: what `devshell` becomes without Nix."""
+"""Shells to build in, and to test in."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from kbuild.cli import find_command
-from kbuild.cli.parser import build_parser
-from kbuild.cli.shells import execute
 from kbuild.pipeline.shell import ShellEnvironment, loading_variables
 from kbuild.plan.project import open_project
 from kbuild.system.processes import LocalRunner
-from kbuild.system.services import Services
-from kbuild.system.ui import Ui
 from tests.support.projects import BINDING, kernel, write_project
 
 NAME = "torch213-cxx11-cpu-x86_64-linux"
@@ -59,19 +55,10 @@ def test_the_command_runs_in_the_environment():
     assert done.stdout == f"{NAME} a b\n"
 
 
-def test_a_shell_for_tests_becomes_a_shell_without_nix(project, tmp_path):
-    became = []
-    services = Services(
-        LocalRunner(),
-        Ui(),
-        tmp_path / "cache",
-        project.root,
-        lambda *command: became.append(command),
-    )
-    args = build_parser(find_command("devshell")).parse_args(["--test", "--variant", "torch213-*"])
-    args.rest = ("python", "-c", "import my_kernel; print(my_kernel.answer)")
-    assert execute(args, services) == 0
-    ((command, folder),) = became
-    assert folder == project.root
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
-    assert done.stdout == "42\n"
+def test_a_shell_for_tests(project):
+    script = "import my_kernel; print(my_kernel.answer)"
+    variant = ("--test", "--variant", "torch213-*")
+    command = ("-m", "kbuild", "devshell", project.root, *variant, "--", "python", "-c", script)
+    done = LocalRunner().run((sys.executable, *map(str, command)))
+    assert done.ok, done.output
+    assert done.output.endswith("`exit` leaves the shell\n42\n")

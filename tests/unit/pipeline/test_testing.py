@@ -1,17 +1,15 @@
-"""Reports of tests: what pytest wrote, and one document for many variants."""
+"""What pytest reports of tests, and the variant that they import."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from kbuild.pipeline.testing import (
     ProjectTests,
     TestProcess,
     TestReport,
-    join_junit,
     parse_junit,
 )
 from kbuild.system.processes import LocalRunner
@@ -26,35 +24,6 @@ def test_errors_count_as_failures() -> None:
     report = TestReport("v", 1, "FAILED a\nERROR b\nother", 0.5, parse_junit(SUITE.encode()))
     assert report.counts == {"passed": 1, "failed": 2, "skipped": 1}
     assert report.failures == ["FAILED a", "ERROR b"]
-
-
-def test_a_run_without_a_report_is_an_error_in_the_joined_one() -> None:
-    good = TestReport("good", 0, "", 0.5, parse_junit(SUITE.encode()), "w0")
-    crashed = TestReport("crashed", -11, "before\x00after", 1.0, None, "w1")
-    empty = TestReport("empty", 5, "", 1.0, ET.Element("testsuite", {"tests": "0"}))
-    root = ET.fromstring(join_junit([good, crashed, empty]))  # noqa: S314
-    named = {suite.get("name"): suite for suite in root}
-    assert [named[name].get("hostname") for name in ("good", "crashed", "empty")] == [
-        *("w0", "w1", None)
-    ]
-    assert (root.get("tests"), root.get("errors")) == ("6", "3")
-    error = named["crashed"].find("testcase/error")
-    assert error is not None
-    assert (error.get("message"), error.text) == ("pytest ended with -11", "before?after")
-
-
-def test_untested_variants_are_skipped_suites_with_the_reasons() -> None:
-    good = TestReport("good", 0, "", 0.5, parse_junit(SUITE.encode()), "w0")
-    reasons = ["worker w0: no GPU", "worker w1: \x00Torch 2.1"]
-    root = ET.fromstring(join_junit([good], {"other": reasons}))  # noqa: S314
-    suite = {suite.get("name"): suite for suite in root}["other"]
-    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "hostname")]
-    assert counts == ["1", "0", "0", "1", None]
-    skipped = suite.find("testcase/skipped")
-    assert skipped is not None
-    assert skipped.get("message") == "no worker fits it"
-    assert skipped.text == "worker w0: no GPU\nworker w1: ?Torch 2.1"
-    assert (root.get("tests"), root.get("skipped")) == ("5", "2")
 
 
 def test_what_is_no_report_is_none() -> None:

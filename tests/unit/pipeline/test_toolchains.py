@@ -14,16 +14,13 @@ from kbuild.pipeline.toolchains import Toolchains, find_toolchains, unsupported_
 from kbuild.plan.plan import Requirements
 from kbuild.project.variant import System, host_system
 from kbuild.system.errors import ToolchainError
-from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.store import Store
 from kbuild.system.ui import Ui
 from kbuild.toolchains.dependency_headers.search import HeaderResolver
-from kbuild.toolchains.torch_wheel import open_torch_wheels, open_wheel
 from tests.support.cutlass_trees import FakeGit, make_tree
 from tests.support.fake_emulator import OTHER_CPU
 from tests.support.fake_machine import (
-    FakeRunner,
     FakeSource,
     fake_rocm,
     fake_torch,
@@ -32,7 +29,6 @@ from tests.support.fake_machine import (
     stable,
     toolchains,
 )
-from tests.support.torch_wheels import torch_wheel
 
 SYSTEM = "x86_64-linux"
 CUDA = Requirements("cuda", toolkit="13.0")
@@ -70,7 +66,7 @@ class TestOrder:
         ("language", "system", "reason"),
         [
             ("cute", OTHER, "images of kernel.scale (cute) have host code"),
-            ("tilelang", OTHER, "images of kernel.scale (tilelang) have host code"),
+            ("tilelang", OTHER, None),
             ("triton", OTHER, None),
             ("ninetoothed", OTHER, None),
             ("cute", str(host_system()), None),
@@ -82,26 +78,6 @@ class TestOrder:
         plan = SimpleNamespace(requires=replace(CUDA, system=system), aot=(kernel,))
         found = unsupported_plan_reason(toolchains(FakeSource("wheels")), plan)
         assert found is None if reason is None else reason in found
-
-
-class TestTorchWheels:
-    def test_the_first_wheel_that_fits_decides(self, tmp_path):
-        versions = {"rocm": "2.13.0+rocm7.1", "cpu": "2.13.0+cpu"}
-        wheels = {
-            name: open_wheel(torch_wheel(tmp_path, version), tmp_path / "cache", LocalRunner())
-            for name, version in versions.items()
-        }
-        box = toolchains(
-            FakeSource("others"),
-            of_wheels=[
-                (wheels["rocm"], [FakeSource("rocm", "no clang")]),
-                (wheels["cpu"], [FakeSource("cpu")]),
-            ],
-        )
-        assert box.unsupported_reason(full(toolkit="7.1")) == "no clang"
-        cpu = Requirements("cpu", "2.13", system=SYSTEM)
-        assert [box.provision(each).source for each in (cpu, full())] == ["cpu", "others"]
-        assert box.preview(cpu).source == "cpu"
 
 
 NEEDS = Requirements("cpu", torch="2.13", libraries=("cutlass_3_8",))
@@ -185,28 +161,17 @@ class Machine:
     def has_rocm(self, version: str = "7.2.1") -> None:
         self.monkeypatch.setenv("ROCM_PATH", str(fake_rocm(self.folder / "rocm", version)))
 
-    def tools(self, *wheels: Path, name: str = "auto"):
-        runner: FakeRunner = self.runner
-        given = open_torch_wheels(wheels, self.cache, runner)
-        options = BuildOptions(toolchain=name, python=self.python)
-        return find_toolchains(options, Services(runner, Ui(), self.cache), given)
-
-    def made(self, requires: Requirements, *wheels: Path, name: str = "auto") -> tuple[str, str]:
-        """Source and Torch."""
-        toolchain = self.tools(*wheels, name=name).provision(requires)
-        return toolchain.source, dict(toolchain.versions)["torch"]
+    def tools(self):
+        return find_toolchains(
+            BuildOptions(python=self.python), Services(self.runner, Ui(), self.cache)
+        )
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Machine:
-    for module in ("toolchains.host", "toolchains.torch_wheel", "pipeline.toolchains"):
+    for module in ("toolchains.host", "pipeline.toolchains"):
         monkeypatch.setattr(f"kbuild.{module}.host_system", lambda: System.parse(SYSTEM))
     return Machine(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def wheel(tmp_path) -> Path:
-    return torch_wheel(tmp_path / "wheels", "2.13.0+rocm7.2")
 
 
 def test_nothing_is_skipped_with_words(here):
@@ -215,24 +180,14 @@ def test_nothing_is_skipped_with_words(here):
     assert "does not say which release it is" in reason
 
 
-def test_an_installed_rocm_with_the_torch_that_a_variant_needs(here, wheel):
+def test_an_installed_rocm_serves_any_torch_for_the_stable_abi_alone(here):
     here.has_rocm()
-    assert here.made(full(), wheel) == ("rocm", "2.13.0+rocm7.2")
-    assert here.made(stable()) == ("rocm", "2.13.0+cpu")
-
-
-def test_a_wheel_for_another_rocm_changes_nothing(here, tmp_path):
-    here.has_rocm()
-    other = torch_wheel(tmp_path / "wheels", "2.13.0+rocm7.1")
-    assert "built for ROCm 7.2" in here.tools(other).unsupported_reason(full())
-
-
-def test_an_installed_rocm_of_another_release_is_passed_over(here, wheel):
-    here.has_rocm("6.4.1")
-    assert "has 6.4.1" in here.tools(wheel).unsupported_reason(full())
-
-
-def test_a_real_rocm_needs_a_torch_for_it(here):
-    here.has_rocm()
+    toolchain = here.tools().provision(stable())
+    assert (toolchain.source, dict(toolchain.versions)["torch"]) == ("rocm", "2.13.0+cpu")
     reason = here.tools().unsupported_reason(full())
-    assert "needs Torch 2.13 built for ROCm 7.2, such as a wheel given by --torch-wheel" in reason
+    assert "needs Torch 2.13 built for ROCm 7.2; " in reason
+
+
+def test_an_installed_rocm_of_another_release_is_passed_over(here):
+    here.has_rocm("6.4.1")
+    assert "has 6.4.1" in here.tools().unsupported_reason(full())

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.report import VariantOutcome, render_report
-from kbuild.build.unit_log import UnitLog
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
@@ -72,10 +70,6 @@ def test_objects_are_looked_into_and_counted_once():
     assert (row.images, row.size) == (2, len(code))
     assert (row.registers, row.local, row.spills) == (168, 24, None)
     assert row.shared == 8192 + 2048
-    page = render_report("k", [VariantOutcome("v", "built", 1.0, images=(row,))], UnitLog(), BUDGET)
-    assert '<td class="n">168</td>' in page
-    assert '<td class="n">24</td>' in page
-    assert "10.0 kB" in page
 
 
 def test_versions_of_compilers_are_told(images):
@@ -87,15 +81,6 @@ def test_versions_of_compilers_are_told(images):
     told = with_image_compilers(plan, images).toolchain
     assert told.versions == (("c++", "12"), ("ptxas", "12.9.86, 13.4.59"), ("triton", "3.9.0"))
     assert with_image_compilers(plan, ()) is plan
-
-
-def test_the_report_lists_them(images):
-    outcome = VariantOutcome("v", "built", 1.0, images=image_rows(images))
-    page = render_report("k", [outcome], UnitLog(), Budget(1, 1000))
-    assert "Device images of kernels in Python DSLs" in page
-    assert "<td>compute_80</td>" in page
-    without = render_report("k", [VariantOutcome("v", "built", 1.0)], UnitLog(), Budget(1, 1000))
-    assert "Device images" not in without
 
 
 def test_no_path_of_this_machine(images):

@@ -14,7 +14,8 @@ from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, project_variants, select_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.identity import Identity
-from kbuild.system.errors import ConfigError, UsageError
+from kbuild.project.variant import System
+from kbuild.system.errors import ConfigError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 from tests.support.projects import BINDING, kernel, plan_variant
@@ -128,6 +129,21 @@ def test_other_backends_are_as_they_were(dsl):
     assert all(target.startswith("gfx") for target in found.targets)
 
 
+@pytest.mark.parametrize(
+    ("language", "pins", "flavour"),
+    [
+        ("triton", "triton==3.9.0", "cuda13"),
+        ("tilelang", "tilelang==0.1.15", "cuda13-aarch64-linux"),
+    ],
+)
+def test_host_code_is_for_the_system_of_the_variant(dsl, monkeypatch, language, pins, flavour):
+    monkeypatch.setattr("kbuild.plan.aot.host_system", lambda: System("x86_64", "linux"))
+    text = triton().replace('"triton"', f'"{language}"').replace("triton==3.9.0", pins)
+    assert f'"{language}"' in text
+    arm = plan(dsl(STABLE, text), "torch-stable-abi211-cu130-aarch64-*")
+    assert [kernel.flavour for kernel in arm.aot] == [flavour]
+
+
 def test_archs_that_are_left_out_are_noted(dsl):
     made = plan(dsl(STABLE, triton(extra='cuda-capabilities = ["7.0", "9.0"]')), CU130)
     assert made.archs == ("9.0a",)
@@ -207,23 +223,3 @@ def test_every_candidate_is_kept_for_tuning(dsl):
     assert [kernel.keep_all for kernel in kept.aot] == [True, True]
     assert kept.digest != made.digest
     assert VariantPlan.from_json(json.loads(json.dumps(kept.to_json()))) == kept
-
-
-def test_a_torch_wheel_for_the_gpu_is_refused_in_words(dsl, tmp_path):
-    """The launcher is C++ for the stable ABI, and is built against Torch for the CPU."""
-    from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
-    from tests.support.torch_wheels import torch_wheel
-
-    made = plan(dsl(STABLE, triton()), CU130)
-    files = [torch_wheel(tmp_path, f"2.13.0+{name}") for name in ("cu130", "cpu", "cu126")]
-    gpu, cpu, other = open_torch_wheels(files, tmp_path, LocalRunner())
-    with pytest.raises(UsageError) as caught:
-        validate_wheels_are_used([gpu], [made])
-    assert caught.value.message == (
-        f"{gpu.name} is Torch 2.13 for cuda 13.0, but {CU130} has kernels in Python DSLs alone: "
-        "their C++ is built against Torch 2.11 for cpu, and runs on Torch for cuda as well"
-    )
-    assert "give a wheel for cpu" in caught.value.hint
-    validate_wheels_are_used([cpu], [made])
-    with pytest.raises(UsageError, match="none of the chosen variants is built against"):
-        validate_wheels_are_used([other], [made])

@@ -10,10 +10,9 @@ import pytest
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import (
     add_options,
-    given_flags,
+    flags_refused_by_nix,
     option,
     read_options,
-    recorded_options,
     validate_options,
 )
 from kbuild.system.errors import UsageError
@@ -38,7 +37,6 @@ class WiderOptions(BuildOptions):
         metavar="N",
         help="how much is optimised, from 0 to 3 (default: 2)",
         parse=parse_level,
-        record=("level", int),
     )
 
 
@@ -61,33 +59,17 @@ def test_validation(parser):
         validate_options(parser.parse_args(["--level", "7"]), WiderOptions)
 
 
-def test_value_and_provenance(parser, project):
+def test_value(parser, project):
     made = project(BINDING, kernel("cpu"))
     services = Services(LocalRunner(), Ui(), made.root / "cache", made.root)
 
     def read(*arguments: str) -> WiderOptions:
         return read_options(parser.parse_args(arguments), services, made, WiderOptions)
 
-    plain = read()
-    assert plain == WiderOptions(driver=plain.driver, nix=plain.nix)
+    assert read() == WiderOptions()
     assert read("--level", "0", "--keep-all").level == 0
-    assert recorded_options(read("--level", "3")) == {
-        **recorded_options(BuildOptions()),
-        "level": 3,
-    }
-    assert recorded_options(read("--allow", "ops", "--torch-wheel", "a/b.whl")) == {
-        "identity": False,
-        "toolchain": "auto",
-        "python": False,
-        "torch-wheel": ["b.whl"],
-        "with-source": [],
-        "archs": [],
-        "allow": recorded_options(read("--allow", "ops"))["allow"],
-        "level": 2,
-    }
 
 
-def test_it_belongs_to_the_local_driver(parser):
-    args = parser.parse_args(["--level", "3", "--cores", "2", "--output", "x"])
-    assert given_flags(args, WiderOptions, "local") == ("--level",)
-    assert given_flags(args, WiderOptions, "nix") == ("--cores",)
+def test_builds_by_nix_refuse_it(parser):
+    args = parser.parse_args(["--level", "3", "--output", "x"])
+    assert flags_refused_by_nix(args, WiderOptions) == ("--level",)

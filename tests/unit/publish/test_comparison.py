@@ -57,9 +57,7 @@ def test_a_long_diff_is_cut(pair):
 def test_bytes_get_an_offset(pair):
     (pair[1] / "table.bin").write_bytes(b"\xff\x00\x02")
     (difference,) = compare_folders(*pair)
-    (place,) = difference.places
-    assert str(place) == "file+0x2: 01 -> 02"
-    assert difference.to_json()["places"][0]["offset"] == 2
+    assert difference.lines == ("byte 0x2: 01 -> 02",)
 
 
 def test_a_pipe_is_refused_by_name(pair):

@@ -1,4 +1,7 @@
-"""One set of rules for all kinds of entries: damage, races, ownership, full disks, age and size."""
+"""One set of rules for all kinds of entries: damage, races, ownership, full disks, age and size.
+
+A kind of each form stands for the others: a file, a folder, and a file of a project.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import cache as module
-from kbuild.system.cache import FACTS, KINDS, OBJECTS, PROJECT_KINDS, Cache, Kind
+from kbuild.system.cache import BUILD_STATE, FACTS, HEADERS, OBJECTS, Cache, Kind
 from kbuild.system.code_digest import PACKAGE
 
-ALL = pytest.mark.parametrize("kind", [*KINDS, *PROJECT_KINDS], ids=lambda kind: kind.name)
+ALL = pytest.mark.parametrize("kind", [FACTS, HEADERS, BUILD_STATE], ids=lambda kind: kind.name)
 KEY, OTHER = "ab" * 16, "ab" + "cd" * 15
 PARTS = (b"first\n", b"", bytes(range(256)))
 
@@ -138,10 +141,10 @@ def test_json_of_another_shape_is_damage(
 
 def test_nothing_of_a_project_is_removed(tmp_path: Path) -> None:
     """Its folder may be a link to anywhere."""
-    (kind, *_) = PROJECT_KINDS
-    (tmp_path / kind.name).write_text("somebody's file")
-    assert Cache(tmp_path, kind).get() is None
-    assert (tmp_path / kind.name).read_text() == "somebody's file"
+    file = tmp_path / BUILD_STATE.name
+    file.write_text("somebody's file")
+    assert Cache(tmp_path, BUILD_STATE).get() is None
+    assert file.read_text() == "somebody's file"
 
 
 @ALL
@@ -181,7 +184,7 @@ def test_two_processes_put_get_and_remove_at_once(tmp_path: Path, kind: Kind) ->
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [FACTS, HEADERS], ids=lambda kind: kind.name)
 def test_an_entry_of_another_user_is_not_trusted(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, reported: list[str]
 ) -> None:
@@ -234,7 +237,7 @@ def test_reading_is_a_use(tmp_path: Path) -> None:
 
 def test_a_use_changes_no_file_of_a_project(tmp_path: Path) -> None:
     """A record of an unchanged build has their times."""
-    cache = Cache(tmp_path, PROJECT_KINDS[0])
+    cache = Cache(tmp_path, BUILD_STATE)
     cache.put(KEY, b"x")
     os.utime(cache.path(KEY), (1e9, 1e9))
     cache.get(KEY)

@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.system.budget import Budget, Run, open_run, other_launcher
 from kbuild.system.errors import BuildError, UsageError
-from kbuild.system.executor import CombinedProgress, VariantTask, run_tasks
+from kbuild.system.executor import IMAGES, CombinedProgress, VariantTask, run_tasks
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains import build_tools
 
@@ -251,6 +251,56 @@ def test_the_total_of_builds_that_are_known_stays() -> None:
     assert left[:3] == [None, None, None]  # less than a third
     assert left[3] == pytest.approx(10)  # ten seconds for a half
     assert left[-1] == 0
+
+
+def test_what_a_build_has_in_hand_advances() -> None:
+    left: list[float | None] = []
+    now = [0.0]
+
+    class Progress:
+        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+            left.append(left_s)
+
+    units = {"long.cu": 100.0}
+    together = CombinedProgress(Progress(), {"one": units, "two": units}, lambda: now[0])
+    first = together.part("one")
+    now[0] = 20.0
+    together.part("two")
+    now[0] = 100.0
+    first(1, 1, "long.cu")
+    assert left == [pytest.approx(100 * 20 / 180)]  # a hundred units, of which eighty are done
+
+
+def test_images_are_done_by_their_share() -> None:
+    left: list[float | None] = []
+    now = [0.0]
+
+    class Progress:
+        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+            left.append(left_s)
+
+    units = {f"{IMAGES}k for sm_80": 50.0, f"{IMAGES}k for sm_90": 50.0}
+    update = CombinedProgress(Progress(), {"one": units}, lambda: now[0]).part("one")
+    now[0] = 30.0
+    update(5, 10, f"{IMAGES}k: op sm_80 float32")
+    update(10, 10, f"{IMAGES}k: op sm_90 float32")
+    assert left == [pytest.approx(30), pytest.approx(0)]
+
+
+def test_images_of_one_kernel_are_no_progress_of_another() -> None:
+    seen: list[tuple[int, int, str]] = []
+
+    class Progress:
+        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+            seen.append((done, total, label))
+
+    units = {f"{IMAGES}{kernel} for sm_80": 1.0 for kernel in ("a", "b")}
+    update = CombinedProgress(Progress(), {"one": {**units, "so": 0.0}}).part("one")
+    update(9, 9, f"{IMAGES}a: op sm_80")
+    update(1, 9, f"{IMAGES}b: op sm_80")
+    update(9, 9, f"{IMAGES}b: op sm_80")
+    assert [done for done, _, _ in seen] == [1, 1, 2]
+    assert seen[-1][1:] == (3, "op sm_80")
 
 
 def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:

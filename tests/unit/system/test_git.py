@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.pipeline.provenance.attestation import running_builder
+from kbuild.pipeline.running_builder import running_builder
 from kbuild.plan.metadata import GitState
 from kbuild.project.identity import identify
 from kbuild.publish.reproduce import copy_source
@@ -313,22 +313,6 @@ class TestTraps:
     def test_objects_that_are_not_here(self, trapped: Path, marker: Path) -> None:
         absent = "1" * 40
         assert repository(trapped).ask("cat-file", "-e", f"{absent}^{{commit}}") is None
-        assert repository(trapped).time_of(absent) is None
-        assert not marker.exists()
-
-    def test_when_a_commit_was_made(self, trapped: Path, marker: Path) -> None:
-        expected = git(
-            trapped,
-            "-c",
-            "log.showSignature=false",
-            "--no-pager",
-            "log",
-            "-1",
-            "--no-ext-diff",
-            "--format=%ct",
-        )
-        marker.unlink(missing_ok=True)
-        assert repository(trapped).time_of(rev(trapped)) == int(expected)
         assert not marker.exists()
 
     def test_a_checkout_of_kbuild(self, trapped: Path, marker: Path) -> None:

@@ -1,8 +1,7 @@
-"""Which changes of a folder are seen, with and without events of the system."""
+"""Which changes of a folder are seen."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 
@@ -11,12 +10,8 @@ import pytest
 from kbuild.system.watch import FolderWatcher
 
 
-@pytest.fixture(params=["events", "pauses"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    if request.param == "events":
-        pytest.importorskip("watchfiles")
-    else:
-        monkeypatch.setitem(sys.modules, "watchfiles", None)
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     for name in ("a.cpp", "sub/b.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")

@@ -14,7 +14,7 @@ from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store
-from kbuild.toolchains import build_tools, cross, from_wheels
+from kbuild.toolchains import build_tools, from_wheels
 from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.from_wheels import WheelToolchains
@@ -32,7 +32,7 @@ CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system=ARM)
 
 @pytest.fixture(autouse=True)
 def x86_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (build_tools, cross, from_wheels):
+    for module in (build_tools, from_wheels):
         monkeypatch.setattr(module, "host_system", lambda: X86)
 
 
@@ -150,10 +150,10 @@ def test_python_headers_of_debian(tmp_path) -> None:
     config = tmp_path / "include" / "x86_64-linux-gnu" / "python3.11" / "pyconfig.h"
     facts = {"python": {"include_dir": str(include), "executable": "python"}}
     store = Store(tmp_path / "store")
-    assert cross.cross_python(facts, ARM, store) == facts
+    assert from_wheels.cross_python(facts, ARM, store) == facts
     config.parent.mkdir(parents=True)
     config.write_text("#define SIZEOF_LONG 8\n")
-    own, more = cross.cross_python(facts, ARM, store)["python"]["include_dir"].split(";")
+    own, more = from_wheels.cross_python(facts, ARM, store)["python"]["include_dir"].split(";")
     assert own == str(include)
     copied = Path(more, "aarch64-linux-gnu", "python3.11", "pyconfig.h")
     assert copied.read_text() == config.read_text()

@@ -12,9 +12,8 @@ import pytest
 
 import kbuild
 from kbuild.dsl import environment
-from kbuild.plugins.debian.debian_nvcc import toolchain
+from kbuild.plugins.debian import nvcc
 from kbuild.system.code_digest import code_digest
-from kbuild.toolchains import torch_wheel
 from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 
@@ -22,35 +21,30 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "8526d4aedd8fc141",
+        "a1646be2a43d71fd",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "torch": (
         1,
-        "30acea62e77c78c0",
+        "0138bd04b3854037",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "30acea62e77c78c0",
+        "0138bd04b3854037",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "b53b7a4ae5ee6698",
-        "plugins/debian/debian_nvcc/toolchain.py",
-    ),
-    "given": (
-        1,
-        "fb05a38a3856b22f",
-        "toolchains/torch_wheel.py",
+        "5aa95caf7be4fc1f",
+        "plugins/debian/nvcc.py",
     ),
     "languages": (
         1,
-        "48b0cb9dc2ed9d4d",
+        "cadd9514f4df4edf",
         "dsl/environment.py",
     ),
 }
@@ -58,8 +52,7 @@ CURRENT = {
     "cuda": cuda._LAYOUT,
     "torch": TORCH.layout,
     "tvm-ffi": TVM_FFI.layout,
-    "debian-nvcc": toolchain._LAYOUT,
-    "given": torch_wheel._LAYOUT,
+    "debian-nvcc": nvcc._LAYOUT,
     "languages": environment._LAYOUT,
 }
 

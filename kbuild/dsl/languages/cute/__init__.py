@@ -78,6 +78,7 @@ def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
     fixed = int(dim) if dim.isdecimal() else _fixed(dim, unit, bound)
     if fixed is not None:
         return fixed
+    # A section names the dimension, or the part of one tensor: `N`, `x.shape.1`.
     ones = {part, dim} & set(unit.ones)
     if ones:
         return {"one": min(ones)}

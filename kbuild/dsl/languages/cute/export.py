@@ -123,6 +123,7 @@ def _constant(text: str, value: str) -> Any:
         return {"dtype": value}
     if value[0] == value[-1] and value[0] in "'\"" and len(value) > 1:
         return value[1:-1]
+    # `int` first, since `float` reads integers too.
     for read in (int, float):
         try:
             return read(value)
@@ -196,6 +197,7 @@ class CuteExport:
 
     def _request(self, asked: Mapping[str, Any], target: ImageTarget) -> dict[str, Any]:
         asked = {**asked, "arch": target.arch}
+        # Exports of one function with other arguments can be linked into one program.
         digest = json_digest([self.flavour, asked])[:_DIGEST_DIGITS]
         return {**asked, "symbol": self.prefix or f"{self.out_name}_{target.arch}_{digest}"}
 

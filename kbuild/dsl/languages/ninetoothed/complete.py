@@ -202,6 +202,7 @@ def _values(
     op: OpSpec, own_constants: Sequence[Constant], exact: Expression, wanted: Expression
 ) -> Iterator[int]:
     """Yield the values of `wanted`: the section's, or powers that follow from a size's values."""
+    # Values of `wanted` itself come before those that powers follow from.
     for constant in sorted(own_constants, key=lambda constant: constant.expression != wanted):
         sizes = [int(choice) for choice in constant.choices]
         yield from sizes if constant.expression == wanted else _powers(sizes)

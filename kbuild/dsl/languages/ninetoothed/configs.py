@@ -113,6 +113,7 @@ class ConfigCandidates:
     def with_requirements(self, candidate: Candidate) -> Candidate:
         """Return the candidate with the common conditions added to its own."""
         when = candidate.when
+        # Each is put before the others, so the last one comes first here.
         for condition in reversed(self.require):
             when = condition.and_also(when)
         return replace(candidate, when=when)

@@ -157,7 +157,7 @@ class TileLang(Language):
     worker = "tilelang"
     distributions = (DISTRIBUTION,)
     needs_grid = False
-    has_host_code = True
+    has_host_code = compiles_for_other_hosts = True
     own_candidates = True
     on_cpu = True
     init_backends = ("cpu", "cuda")

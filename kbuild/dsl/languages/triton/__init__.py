@@ -41,7 +41,7 @@ _LANGUAGE = {dtype: dtype for dtype in TYPES} | {
 _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": rocm.MAIN_ARCHS}
 """Default archs. 8.6 and 8.9 run the code for 8.0, newer devices its PTX."""
 _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-"""Variables with Triton's assemblers: for capabilities below 9.0, and from 9.0 on."""
+"""Variables with Triton's assemblers: for capabilities below 10.0, and from 10.0 on."""
 _VARIABLES = {
     # Line information would put paths of this machine into the images.
     "TRITON_DISABLE_LINE_INFO": "1",
@@ -58,8 +58,9 @@ _PTX_VERSION = 80
 """PTX ISA 8.0, which every driver for CUDA 12 and later reads."""
 
 _FACTS = Path(__file__).with_name("releases.toml")
-_SECOND_ASSEMBLER = (9, 0)
-"""First capability for which Triton uses the second assembler."""
+_SECOND_ASSEMBLER = (10, 0)
+"""First capability for which Triton uses the second assembler, also from 3.9 on, see
+`triton_internals`: variants for CUDA 12 and 13 then share the code for 9.0."""
 
 
 @LANGUAGES.add
@@ -93,8 +94,6 @@ class Triton(Language):
     launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
     captured_as = "triton"
     launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")
-    # Images contain code of libdevice and of AMD's device libraries, which Triton bundles.
-    materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""

@@ -140,6 +140,7 @@ def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
 
 def _constant(op: OpSpec, constant: Constant) -> str:
     if constant.dtype_of in op.dtype_arguments:
+        # `[6:]` drops `torch.` from a dtype's name.
         return _of_triton(f"str({dtype_argument(op, constant.dtype_of)})[6:]")
     if constant.dtype:
         return _of_triton(repr(constant.dtype))

@@ -144,6 +144,7 @@ def _signature(fn: Any) -> inspect.Signature:
 def is_constexpr(parameter: inspect.Parameter) -> bool:
     """True if a kernel's parameter is known when the kernel is compiled."""
     annotation = parameter.annotation
+    # It is a text where the author postpones the evaluation of annotations.
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "constexpr" in text
 
@@ -249,6 +250,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         fn = _python_function(self.fn)
         if len(self.configs) == 1 or recorder.source_of(fn.__code__.co_filename) is None:
             return tune(self, *args, **kwargs)
+        # `prune_configs` reads them; Triton's `run` sets them later.
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         named = {**self.nargs, **kwargs}
         row = [named.get(name) for name in self.keys]
@@ -257,6 +259,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         if interpreted or key not in known:
             known.add(key)
             configs = self.prune_configs(kwargs)
+            # Interpreted, the launch below records the first candidate.
             for config in configs[interpreted : None if recorder.all_configs else 1]:
                 own = {**kwargs, **config.all_kwargs()}
                 if config.pre_hook is not None:

@@ -127,6 +127,7 @@ class BenchmarkProcess:
 
     def copy(self, _: Job) -> dict[str, Any]:
         """Measure a copy that fits in no cache: bytes per second, read and written."""
+        # Elements are float32, of 4 bytes.
         source = self.torch.ones(_COPIED // 4, device=self.settings["device"])
         target = self.torch.empty_like(source)
         return {"rate": 2 * _COPIED / self._seconds(lambda: target.copy_(source))}
@@ -193,6 +194,7 @@ class BenchmarkProcess:
         return {
             "bytes": getattr(instance, "bytes_moved", None) or moved or _bytes_of(attributes),
             "flops": getattr(instance, "flops", None),
+            # `matmul` measures the limit for this dtype, and `torch.mm` takes no float8.
             "dtype": "bfloat16" if dtype.startswith("float8") else dtype,
         }
 

@@ -203,6 +203,7 @@ class EventTimer:
             end.record()
             torch.cuda.synchronize(self._device)
             rates.append(_CYCLES / max(begin.elapsed_time(end) * 1000, 1.0))
+        # With too low a rate, the device would wake up before the host has submitted the calls.
         return max(rates)
 
 

@@ -83,6 +83,7 @@ class WorkerHost:
                 block = os.read(self._commands, _BLOCK)
                 if not block:
                     return
+                # A block may end within a line.
                 *lines, pending = (pending + block).split(b"\n")
                 for line in lines:
                     self._follow(json.loads(line))

@@ -37,7 +37,9 @@ def send_message(document: dict[str, Any]) -> None:
     if _COMMON:
         signal.alarm(HANG_TIMEOUT_S)
     sys.stdout.flush()
+    # The line feed in front ends what the author's code has printed without one.
     data = f"\n{json.dumps(_COMMON | document)}\n".encode()
+    # Not `flock`, which forks would share with the file that they have inherited.
     fcntl.lockf(_LOCK, fcntl.LOCK_EX)  # released when the process that holds it ends
     try:
         while data:

@@ -144,6 +144,7 @@ class Race:
         for candidate, runner in runners.items():
             is_known = len(runner.turns) >= self.rules.enough
             limit = self.rules.beaten if is_known else self.rules.hopeless
+            # The fastest: what is slow once may be the machine's doing.
             fastest = min(runner.turns if is_known else runner.samples)
             if candidate != keep and fastest > limit * best:
                 runner.is_out = True

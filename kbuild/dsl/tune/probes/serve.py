@@ -197,6 +197,7 @@ class _CandidateCheck:
         try:
             returned = self.bench.call(job, arguments)
         except Exception as error:  # noqa: BLE001 - it does not fit, or something is wrong with it
+            # An error of the device shows here; later it would be the next candidate's.
             self.bench.synchronize()
             self.failed[str(candidate)] = first_words(error)
             return
@@ -218,6 +219,7 @@ def load(folder: Path, namespace: str) -> None:
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} has no `__init__.py`")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, because its modules import each other relatively.
     sys.modules[namespace] = module
     spec.loader.exec_module(module)
 

@@ -42,6 +42,7 @@ def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
         return None
     dtype = getattr(torch, argument["dtype"])
     if dtype.is_floating_point:
+        # Torch draws no random numbers of 8 bits.
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         tensor = torch.randn(shape, generator=generator, device=device, dtype=wide)
     else:

@@ -227,6 +227,7 @@ def _tensor(tensor: Any) -> dict[str, Any]:
     bounds = [getattr(size, "upper_bound", None) for size in tensor.shape]
     return {
         "shape": [size if isinstance(size, int) else None for size in tensor.shape],
+        # NineToothed's default is no statement of the author's.
         "bounds": [None if bound == _MOST_OF_CONSTEXPR else bound for bound in bounds],
         "dtype": tensor.dtype,
         "constant": bool(tensor.constexpr),

@@ -126,6 +126,7 @@ class DispatchFunction(NamedTuple):
             passed = ", ".join(_passed(variant.config, self.wide, self.constants))
             lines += [f"    {keyword} {conditions}:", f"        {variant.callee}({passed})"]
             keyword = "elif"
+        # Triton decides on constants when it compiles, so only an impossible choice comes here.
         lines += ["    else:", "        tl.static_assert(False, 'no config has these constants')"]
         return "\n".join(lines) + "\n"
 
@@ -141,6 +142,7 @@ def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -
     helpers = _helpers({entry.name, *functions}, configs)
     parts = [
         _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
+        # Some of NineToothed's helpers have the decorator already.
         *(f"@triton.jit\n{text.removeprefix(_DECORATOR)}\n" for text in helpers.values()),
         *(f"{text}\n" for text in functions.values()),
         entry.text(),
@@ -281,6 +283,7 @@ def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
 
     def differs(name: str) -> bool:
         values = [config["arguments"].get(name, missing) for config in configs]
+        # By type too: True equals 1.
         return any(type(value) is not type(values[0]) or value != values[0] for value in values)
 
     return [name for name in names if name in meta or differs(name)]

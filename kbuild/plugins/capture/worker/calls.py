@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -82,14 +83,26 @@ asked_at_import: dict[str, set[int]] = {}
 """File of the author -> lines of the module that asked for settings when it was imported."""
 
 
+class AuthorFiles(dict[str, bool]):
+    """File of code -> True if it is one of the author's."""
+
+    def __init__(self, is_author: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._is_author = is_author
+
+    def __missing__(self, file: str) -> bool:
+        """See `Recorder.is_author`; each file is asked about once."""
+        self[file] = self._is_author(file)
+        return self[file]
+
+
 class CallFilter:
     """Checks every call from an author's code to other code."""
 
     def __init__(
         self, is_author: Callable[[str], bool], explanation: Callable[[BaseException], str]
     ) -> None:
-        self._is_author, self._explanation = is_author, explanation
-        self._authors: dict[CodeType, bool] = {}
+        self._authors, self._explanation = AuthorFiles(is_author), explanation
         self._operators = _operators()
         self.error: CaptureError | None = None
         """The first refusal, which the author's code may have caught."""
@@ -122,7 +135,7 @@ class CallFilter:
 
     def _enter(self, frame: FrameType, _: str, __: Any) -> Callable[..., Any] | None:
         """Watch the errors raised in an author's function, also those that it catches."""
-        if not self._is_of_author(frame.f_code):
+        if not self._authors[frame.f_code.co_filename]:
             return None
         # Only exceptions matter; an event for each line would be slow.
         frame.f_trace_lines = False
@@ -131,6 +144,7 @@ class CallFilter:
     def _look_at_error(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "exception" or self.error is not None:
             return
+        # Python may report an exception before it has made an object of it.
         error = argument[1] if isinstance(argument[1], BaseException) else argument[0](argument[1])
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if isinstance(error, CaptureError):
@@ -140,16 +154,17 @@ class CallFilter:
             self.error = CaptureError(reason, place)
 
     def _look(self, frame: FrameType, event: str, argument: Any) -> None:
+        # Python calls this for all calls and returns of a run, most of them between libraries.
         if event == "c_call":
-            if self._is_of_author(frame.f_code) and (name := self._unknown_builtin(argument)):
-                self._refuse(name, frame)
-        elif event == "call":
-            caller = frame.f_back
-            if caller is None or not (
-                self._is_of_author(caller.f_code) or is_caller(caller.f_code)
+            if self._authors[frame.f_code.co_filename] and (
+                name := self._unknown_builtin(argument)
             ):
-                return
-            if name := self._unknown_function(frame):
+                self._refuse(name, frame)
+        elif event == "call" and (caller := frame.f_back) is not None:
+            code = caller.f_code
+            if (self._authors[code.co_filename] or is_caller(code)) and (
+                name := self._unknown_function(frame)
+            ):
                 self._refuse(name, caller)
 
     def _refuse(self, name: str, frame: FrameType) -> None:
@@ -158,20 +173,15 @@ class CallFilter:
         self.error = self.error or error
         raise error
 
-    def _is_of_author(self, code: CodeType) -> bool:
-        known = self._authors.get(code)
-        if known is None:
-            known = self._authors[code] = self._is_author(code.co_filename)
-        return known
-
     def _unknown_function(self, frame: FrameType) -> str:
         """The name of a function in Python that is refused; empty for others."""
         file = frame.f_code.co_filename
-        if self._is_of_author(frame.f_code) or file.startswith((_KBUILD, "<string>")):
+        if self._authors[file] or file.startswith((_KBUILD, "<string>")):
             return ""
         name = _name_of_frame(frame)
         is_known = _begins(name, (*_PURE_MODULES, *_KERNEL_MODULES, *_TORCH_MODULES))
         is_known |= name.startswith((*_TORCH_FUNCTIONS, "torch._tensor.")) or name in CONSTANTS
+        # NineToothed writes the functions that launch its kernels into a folder of this name.
         is_known |= name.startswith("kbuild.") or "/.ninetoothed/" in file
         return "" if is_known and not name.startswith(_REFUSED_METHODS) else name
 
@@ -230,6 +240,7 @@ def _name_of_frame(frame: FrameType) -> str:
         return f"os.environ.{code.co_name}"
     qualified = getattr(code, "co_qualname", "")
     if not qualified:
+        # Before Python 3.11, code does not know its qualified name.
         owner = type(first).__qualname__ if code.co_varnames[:1] == ("self",) else ""
         qualified = f"{owner}.{code.co_name}" if owner else code.co_name
     name = f"{frame.f_globals.get('__name__', '')}.{qualified}"
@@ -263,8 +274,9 @@ def _name_of_builtin(function: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}.{name}"
 
 
-def _operators() -> set[str]:
+@cache
+def _operators() -> frozenset[str]:
     """Names of ATen's operators, in-place ones included."""
     names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - there is no public name
     short = {name.partition("::")[2].partition(".")[0] for name in names if name[:6] == "aten::"}
-    return short | {f"{name}_" for name in short}
+    return frozenset(short | {f"{name}_" for name in short})

@@ -45,12 +45,16 @@ def changes_of(tree: ast.Module) -> Changes:
         local = (parameters | bound) - shared
         asked = {name for node in nodes for name in _asked(node)}
         for node in nodes:
+            # The name is empty for what has no dotted name, such as `f().append`.
             for name, line, values in filter(itemgetter(0), _written(node)):
                 root, _, attribute = name.rpartition(".")
                 first = name.partition(".")[0]
+                # Functions assign a global only after `global`, but change a container without it.
                 if not root and (first in shared if line > 0 else first not in local):
                     table = changes.rebound if line > 0 else changes.mutated
                     table.setdefault(name, abs(line))
+                    # A cache is asked before it is filled, and what it gets is computed, not an
+                    # argument itself.
                     is_given = any(_names(value) & parameters for value in values)
                     if name not in asked or is_given or not values:
                         others.add(name)
@@ -76,6 +80,7 @@ def _functions(
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _Function):
             yield owner, node
+            # A function inside of a method has no `self` of its own, so the owner is dropped.
             yield from _functions(node)
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node, node.name)
@@ -117,6 +122,7 @@ def _written(node: ast.AST) -> Iterator[tuple[str, int, list[ast.expr]]]:
 def _called(node: ast.Call) -> Iterator[tuple[str, int, list[ast.expr]]]:
     function = node.func
     if isinstance(function, ast.Attribute) and function.attr in _MUTATORS:
+        # Of the mutators only `setdefault` can fill a cache: it asks before it writes.
         kept = node.args[1:] if function.attr == "setdefault" else []
         yield _dotted(function.value), -node.lineno, kept
     elif isinstance(function, ast.Name) and function.id == "setattr" and len(node.args) > 1:
@@ -171,6 +177,8 @@ def dependent_names(tree: ast.Module, lines: set[int]) -> dict[str, int]:
     for statement in _statements(tree.body):
         if isinstance(statement, _Scope):
             continue
+        # The test of an `if` decides on the names in all branches, whose statements follow by
+        # themselves.
         decisive = statement.test if isinstance(statement, ast.If) else statement
         span = range(decisive.lineno, (decisive.end_lineno or decisive.lineno) + 1)
         line = next((line for line in sorted(lines) if line in span), 0)

@@ -147,6 +147,8 @@ def gradients(
     def add(node: Any, position: int, gradient: torch.Tensor) -> None:
         metadata, known = _metadata(node)[position], pending.setdefault(node, {})
         if [*map(text, gradient.shape)] != [*map(text, metadata.shape)]:
+            # As Torch's engine does for inputs that were broadcast, and below for those that were
+            # cast.
             gradient = gradient.sum_to_size(metadata.shape)
         if gradient.dtype != metadata.dtype:
             gradient = gradient.to(metadata.dtype)
@@ -189,6 +191,7 @@ def _passed_on(
         results = node.apply(*values)
         results = results if isinstance(results, tuple) else (results,)
         # A backward pass returns a gradient for each input; there are edges for tensors alone.
+        # Not strict: Torch allows further results, if they are None.
         needed = [r for r, is_needed in zip(results, node.needs_input_grad) if is_needed]  # noqa: B905
         edges = [edge for edge in node.next_functions if edge[0] is not None]
         pairs = zip(edges, needed, strict=True)

@@ -305,6 +305,7 @@ def _asker(*libraries: str) -> str:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     while frame is not None:
         file = frame.f_code.co_filename
+        # `site-packages` lies below the folder of the standard library.
         is_standard = file.startswith((_STANDARD, "<frozen")) and "-packages" not in file
         if not is_standard and not file.startswith((*_OWN, *libraries)):
             return file

@@ -89,6 +89,7 @@ class OwnCandidates:
                 raise CaptureError(f"{message}: call the size something else", self._place)
             self.names.add(name)
             self._values[name] = choices[0]
+            # By type: a boolean is an `int` too, and no number to compute with.
             if all(type(choice) is int for choice in choices):
                 self._symbols.hints = {**self._symbols.hints, name: choices[0]}
                 symbol = self._symbols.integer(name, min(choices), max(choices))

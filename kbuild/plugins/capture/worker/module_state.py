@@ -152,6 +152,7 @@ class ModuleState:
         Raises:
             CaptureError: the run keeps a tensor for the next call.
         """
+        # Default arguments cannot be taken away as globals are: they are compared after the run.
         defaults = [(function, value, copy(value)) for function, value in self._defaults()]
         with ExitStack() as stack:
             self._take_away(stack)
@@ -181,6 +182,7 @@ class ModuleState:
                 namespace = self._namespaces[key]
                 stack.callback(namespace.__setitem__, name, namespace.pop(name))
         for kind in self._guarded:
+            # A subclass inherits that of its base class, and an author's own one is kept.
             if not hasattr(kind, "__getattr__"):
                 stack.callback(delattr, kind, "__getattr__")
                 kind.__getattr__ = self._refuse_attribute  # type: ignore[attr-defined]

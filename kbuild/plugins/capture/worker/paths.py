@@ -10,17 +10,19 @@ import ast
 import itertools
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.plugins.capture.conditions import question_of
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
-from kbuild.plugins.capture.values import GPUS, evaluated, names_of, truth
+from kbuild.plugins.capture.values import BATCH, GPUS, ROWS, evaluated, names_of, truth
 from kbuild.plugins.capture.worker.runs import (
     Bounds,
     NeedsContiguous,
     NeedsGradients,
+    TensorArgument,
     Trace,
     WrapperCall,
 )
@@ -65,6 +67,7 @@ def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
         try:
             return _walked(call, initial, most)
         except NeedsContiguous as needs:
+            # From the beginning, since earlier paths are of other strides.
             call.contiguous.add(str(needs))
         except NeedsGradients:
             call.differentiated = True
@@ -88,17 +91,18 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
                 continue
             raise
         identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
+        # Two branches may lead to one path.
         if identity in seen:
             continue
         seen.add(identity)
         paths.traces.append(trace)
-        print(PATH_WALKED, flush=True)  # noqa: T201 - the process that waits reads it
         questions = list(trace.decisions)
         for at in range(branch.asked, len(questions)):
             answers = {name: trace.decisions[name] for name in questions[:at]}
             answers[questions[at]] = not trace.decisions[questions[at]]
             work.append(replace(branch, decisions=answers, asked=at + 1))
         guards = branch.guards(trace)
+        print(f"{PATH_WALKED}{described(call, trace)}", flush=True)  # noqa: T201 - kbuild reads it
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
@@ -111,6 +115,24 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
             else:
                 paths.unproven.append(conditions)
     return paths
+
+
+def described(call: WrapperCall, trace: Trace) -> str:
+    """A path in one line: tensors and options of the call, conditions, and an error that ends it.
+
+    `x float16[M, N]: N <= 1024, not flag`.
+    """
+    arguments = []
+    for name, value in call.arguments:
+        if isinstance(value, TensorArgument):
+            arguments.append(f"{name} {value.dtype}[{', '.join(map(str, value.sizes))}]")
+        elif not isinstance(value, list):
+            arguments.append(f"{name} {value!r}")
+    decisions = (name if answer else f"not {name}" for name, answer in trace.decisions.items())
+    end = [f"raises {trace.raises}"] if trace.raises else []
+    conditions = ", ".join((*trace.guards, *decisions, *end))
+    text = ": ".join(filter(None, (", ".join(arguments), conditions)))
+    return " ".join(text.split())  # errors may have several lines
 
 
 @dataclass(frozen=True)
@@ -146,6 +168,12 @@ class _Branch:
         return guards
 
 
+def _without_rows(conditions: Sequence[str], near: Values) -> list[str]:
+    """The conditions with the dimensions of `...` for their product, which has no value itself."""
+    product = " * ".join(name for name in BATCH if name in near)
+    return [re.sub(rf"\b{ROWS}\b", f"({product})", text) for text in conditions]
+
+
 def _is_one_of_many(guard: str, negated: str) -> bool:
     """True if both conditions compare the same number, with different single values."""
     return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
@@ -165,6 +193,7 @@ class Search:
             conditions: the last is the one that `near` does not meet.
             near: where to begin.
         """
+        conditions = _without_rows(conditions, near)
         names = sorted(names_of(conditions[-1]) & near.keys())
         self.was_exhaustive = False
         for candidate in self._candidates(names, conditions, near):
@@ -194,6 +223,7 @@ class Search:
 
     def _repaired(self, conditions: Sequence[str], near: Values) -> Values | None:
         """Change one name of a condition that does not hold, and again, until all hold."""
+        # A fixed seed, so that the next capture finds the same paths.
         values, generator = dict(near), random.Random(0)  # noqa: S311 - a search, not a secret
         numbers = sorted({n for c in conditions for n in numbers_of(c)})
         for _ in range(_MOST_REPAIRS):
@@ -220,6 +250,7 @@ class Search:
 
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
         try:
+            # The last one first: it is the one that most candidates do not meet.
             return all(truth(condition, values) for condition in reversed(conditions))
         except (ZeroDivisionError, OverflowError, ValueError):
             return False
@@ -233,6 +264,7 @@ class Search:
         for name in names:
             yield from ({name: value} for value in single[name])
         for first, second in itertools.combinations(names, 2):
+            # At most 1,600 pairs for each two names.
             for a, b in itertools.product(single[first][:40], single[second][:40]):
                 yield {first: a, second: b}
 

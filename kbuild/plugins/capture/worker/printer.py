@@ -21,6 +21,7 @@ class UnprintableError(CaptureError):
         names = {symbol: sympy.Symbol(text) for symbol, text in texts.items()}
         known = isinstance(expression, sympy.Basic)
         text = str(expression.xreplace(names) if known else expression)
+        # Users wrote `sqrt`, which Torch 2's sympy functions call `OpaqueUnaryFn_sqrt`.
         text = re.sub(r"OpaqueUnaryFn_|BitwiseFn_|ToInt\b|ToFloat\b", "", text)
         super().__init__(f"computes `{text}`, which has no form in an expression: {_REMEDY}")
 
@@ -131,6 +132,7 @@ class Printer:
     def _compared(self, expression: Any, sign: str) -> tuple[str, int]:
         left, right = expression.lhs, expression.rhs
         if isinstance(left, torch_functions.BitwiseFn_bitwise_and) and right == 0:
+            # Sympy orders arguments in its own way: the one with more operations is `n - 1`.
             number = max(left.args, key=sympy.count_ops) + 1
             if number in left.args and number - 1 in left.args and self._is_least(number, 0):
                 # `n & (n - 1) == 0` holds for powers of two, and for 0.
@@ -139,6 +141,7 @@ class Printer:
         return f"{self._inside(left, _SUM)} {sign} {self._inside(right, _SUM)}", _COMPARISON
 
     def _joined(self, word: str, parts: Iterable[Any]) -> tuple[str, int]:
+        # The level is below that of comparisons: `not` and conditionals need parentheses around it.
         texts = sorted(self._written(part)[0] for part in parts)
         return word.join(f"({t})" if " and " in t or " or " in t else t for t in texts), -1
 
@@ -152,6 +155,7 @@ class Printer:
 
     def _floor_division(self, expression: Any) -> tuple[str, int]:
         dividend, divisor = expression.args
+        # `(n + d - 1) // d` is `cdiv(n, d)`, as authors mean it, where `d` is not negative.
         rest = sympy.expand(dividend - (divisor - 1))
         is_sum = isinstance(dividend, sympy.Add) and len(rest.args) <= len(dividend.args)
         is_rounded_up = is_sum and divisor != 1 and _is_simpler(rest, dividend)
@@ -197,6 +201,7 @@ class Printer:
         if not self._is_least(divisor, 1):
             raise UnprintableError(expression, self._texts)
         nearest = self._operator("//", (2 * dividend + divisor, 2 * divisor))
+        # An odd divisor has no ties.
         if divisor.is_odd:
             return nearest
         below = self._operator("//", (dividend, divisor))[0]
@@ -216,8 +221,10 @@ class Printer:
     def _masked(self, expression: Any) -> tuple[str, int]:
         """Text of `a & 15` and `a & -16`."""
         number, mask = sorted(expression.args, key=lambda part: part.is_number)
+        # The lowest bits: the remainder by a power of two, also of negative numbers in Python.
         if mask.is_Integer and mask >= 0 and (mask + 1) & mask == 0:
             return self._operator("%", (number, mask + 1))
+        # All but the lowest bits: the next multiple of a power of two that is not larger.
         if mask.is_Integer and mask < 0 and -mask & (-mask - 1) == 0:
             return f"{self._operator('//', (number, -mask))[0]} * {-mask}", _PRODUCT
         raise UnprintableError(expression, self._texts)
@@ -257,6 +264,7 @@ class Printer:
         if not self._is_least(number, 1) or not self._is_least(exponent, 0):
             raise UnprintableError(2**exponent, self._texts)
         if not isinstance(logarithm, torch_functions.CeilToInt):
+            # `2 ** floor(log2(n))` is `next_pow2(n + 1) // 2`.
             number, shift = number + 1, shift - 1
         text = f"next_pow2({self.print(number)})"
         if not shift:

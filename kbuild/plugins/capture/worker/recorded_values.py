@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from kbuild.plugins.capture.worker.tensors import (
 )
 
 _LEAST_ADDRESS = 16
+# Taken before runs put `hashed` in its place, which calls it.
 _HASH = torch.SymInt.__hash__
 
 
@@ -154,11 +156,10 @@ class RecordedValues:
         strides = [text(stride) for stride in tensor.stride()]
         return strides in ([text(e) for e in expected], [text(s) for s in usual])
 
-    def modules(self) -> Iterator[Any]:
+    @property
+    def modules(self) -> Sequence[Any]:
         """The author's modules that have been imported."""
-        for module in list(sys.modules.values()):
-            if str(getattr(module, "__dict__", {}).get("__file__")).startswith(self._files):
-                yield module
+        return _modules_below(self._files, len(sys.modules))
 
     def hashed(self, number: torch.SymInt, frame: FrameType) -> int:
         """The hash of a symbol where the author asks for it, as `size in {64, 128}` does.
@@ -172,6 +173,7 @@ class RecordedValues:
         """True if a file of code is one of the author's."""
         for folder in self._files:
             if file.startswith(f"{folder}/"):
+                # A virtual environment may lie in the author's folder.
                 return "/site-packages/" not in file[len(folder) :]
         return False
 
@@ -183,6 +185,16 @@ class RecordedValues:
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
         return self._place
+
+
+@cache
+def _modules_below(folders: tuple[str, ...], _: int) -> Sequence[Any]:
+    """Modules of files in the folders; searched again when another number of them is imported."""
+    return [
+        module
+        for module in list(sys.modules.values())
+        if str(getattr(module, "__dict__", {}).get("__file__")).startswith(folders)
+    ]
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, torch.dtype]:

@@ -239,6 +239,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
         """True if an operator's result is a view fully described by sizes, strides and offset."""
         known = all(storage_of(tensor) in self._roots for tensor in tensors)
+        # `torch.tensor(...)` ends in `lift_fresh`, of memory that no recorded step has filled.
         if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
                 raise CaptureError("makes a tensor from data of Python", self.line())
@@ -249,6 +250,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
     ) -> None:
         schema = schema_of(func)
+        # `operator_of` removes the namespace of ATen alone.
         if "::" in operator_of(func):
             message = f"calls the op `{schema.name}`: call the function that implements it"
             raise CaptureError(message, self.line())
@@ -271,6 +273,8 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
         if is_view(func):
             root = arguments[0]["tensor"]
             results = [self.buffer(tensor, produced=True, aliases=root) for tensor in new]
+            # Views of the same dtype share the root's entry, see `storage_of`: a new one has
+            # another dtype.
             self._other_dtype |= dict.fromkeys(results, root)
         else:
             results = [self.buffer(tensor, produced=True) for tensor in new]

@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.questions import refusal
+from kbuild.plugins.capture.worker.attributes import tensor_attributes
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS
 from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
 from kbuild.plugins.capture.worker.imports import (
@@ -34,73 +35,6 @@ from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.runs import RunDevice
 from kbuild.plugins.capture.worker.settings import partial_method
 from kbuild.plugins.capture.worker.symbols import SIZE_METHODS
-
-_REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"
-_REFUSED = ("grad", "grad_fn", "_base", "_backward_hooks", "_version", "retains_grad", "output_nr")
-
-
-def tensor_attributes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Attributes of `torch.Tensor` that are questions when an author's code asks."""
-
-    def answered(name: str, answer: Callable[[torch.Tensor], Any]) -> tuple[Any, str, Any]:
-        original = getattr(torch.Tensor, name)
-
-        def asked(tensor: torch.Tensor) -> Any:
-            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
-            if recorder.is_author(frame.f_code.co_filename):
-                return answer(tensor)
-            return original.__get__(tensor)
-
-        return torch.Tensor, name, property(asked, original.__set__)
-
-    def refused(name: str) -> Callable[[torch.Tensor], Any]:
-        def refuse(_: torch.Tensor) -> Any:
-            raise CaptureError(f"asks for `{name}` of a tensor: {_REMEDY}", recorder.line())
-
-        return refuse
-
-    yield answered("requires_grad", lambda tensor: _requires_grad(recorder, tensor))
-    yield answered("is_leaf", lambda tensor: _is_leaf(recorder, tensor))
-    for name in _REFUSED:
-        yield answered(name, refused(name))
-    is_inference = torch.Tensor.is_inference
-
-    def asked_inference(tensor: torch.Tensor) -> Any:
-        frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
-        if not recorder.is_author(frame.f_code.co_filename):
-            return is_inference(tensor)
-        return recorder.settings.answer("is_inference_{}", _argument(recorder, tensor, "inference"))
-
-    yield torch.Tensor, "is_inference", asked_inference
-
-
-def _argument(recorder: Recorder, tensor: torch.Tensor, word: str) -> str:
-    name = recorder.argument_of(tensor)
-    if not name:
-        message = f"asks about {word} of a tensor that is not an argument: {_REMEDY}"
-        raise CaptureError(message, recorder.line())
-    return name
-
-
-def _requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    settings = recorder.settings
-    if not (tensor.is_floating_point() or tensor.is_complex()) or recorder.is_allocated(tensor):
-        return False
-    name = recorder.argument_of(tensor)
-    if name:
-        return bool(settings.answer("requires_grad_{}", name))
-    # A view, or a result of an operator.
-    if not settings.answer("grad_enabled"):
-        return False
-    base = tensor._base  # noqa: SLF001 - the public name of what a view is of
-    name = _argument(recorder, tensor if base is None else base, "gradients")
-    return bool(settings.answer("requires_grad_{}", name))
-
-
-def _is_leaf(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    if recorder.argument_of(tensor):
-        return bool(recorder.settings.answer("is_leaf_{}", recorder.argument_of(tensor)))
-    return not _requires_grad(recorder, tensor)
 
 
 @contextmanager
@@ -139,8 +73,11 @@ def in_place_of_triton(
         (triton.cdiv, partial(_cdiv, triton.cdiv)),
         (torch.library.wrap_triton, _same),
     ]
-    replaced += _everywhere(functions, sys.modules.values())
-    replaced += _everywhere(number_functions(), (math, *recorder.modules()))
+    own = {id(module) for module in recorder.modules}
+    libraries = [module for module in sys.modules.values() if id(module) not in own]
+    replaced += _everywhere(functions, libraries, _unaffected)
+    replaced += _everywhere(functions, recorder.modules, {})
+    replaced += _everywhere(number_functions(), (math, *recorder.modules), {})
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, answer_vendors(recorder.is_author, device):
@@ -154,8 +91,9 @@ def in_place_of_triton(
 def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
     """Replacements of names in the author's modules during a run."""
     count = recorder.symbols.integer("sm_count()", 1, 1024)
-    for module in recorder.modules():
+    for module in recorder.modules:
         names = vars(module)
+        # A module's own `int` or `print` is the author's, and stays.
         yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
         yield from ((module, name, count) for name in device_counts(names))
 
@@ -377,12 +315,25 @@ class _NoDevice(ContextDecorator):
     def __exit__(self, *_: object) -> None: ...
 
 
+_unaffected: dict[int, tuple[Any, int]] = {}
+"""Libraries in which runs replace no function: id -> the module, and its number of names."""
+
+
 def _everywhere(
-    functions: Iterable[tuple[Any, Any]], modules: Iterable[Any]
+    functions: Iterable[tuple[Any, Any]],
+    modules: Iterable[Any],
+    unaffected: dict[int, tuple[Any, int]],
 ) -> Iterator[tuple[Any, str, Any]]:
-    """Functions with what stands in their place, by every name that a module has for one."""
+    """Functions with what stands in their place, by every name that a module has for one.
+
+    Modules that have none are added to `unaffected`, and skipped as long as they get no names.
+    """
     known = {id(original): stand_in for original, stand_in in functions}
-    for module in list(modules):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if id(value) in known:
-                yield module, name, known[id(value)]
+    for module in modules:
+        names: dict[str, Any] = getattr(module, "__dict__", {})
+        if unaffected.get(id(module), (module, -1))[1] == len(names):
+            continue
+        replaced = [(name, id(value)) for name, value in list(names.items()) if id(value) in known]
+        yield from ((module, name, known[original]) for name, original in replaced)
+        if not replaced:
+            unaffected[id(module)] = module, len(names)

@@ -1,14 +1,16 @@
 """Captures one Python function: every path, for every choice of dtypes and options.
 
-Run as a program: it reads a request as JSON and writes the answer as JSON, see `Request`.
+Run as a program: it reads requests as JSON and writes the answers as JSON, see `Request`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import inspect
 import itertools
 import json
+import os
 import signal
 import sys
 import traceback
@@ -17,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 from triton.runtime import driver
 
@@ -26,9 +29,10 @@ from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_f
 from kbuild.plugins.capture.worker.paths import walk
 from kbuild.plugins.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.plugins.capture.worker.samples import sampled
-from kbuild.plugins.capture.worker.symbols import BATCH
+from kbuild.plugins.capture.worker.symbols import BATCH, Symbols
 from kbuild.plugins.capture.worker.trace import is_autograd
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _HINTS = (3, 5, 7, 6, 9, 11, 13)
@@ -65,6 +69,8 @@ class Request:
     """See `RunDevice.facts`."""
     generated: bool = False
     """True if a DSL writes the kernels."""
+    random_calls: int = 48
+    """Number of calls that the ops are compared with."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -92,6 +98,7 @@ def captured(request: Request) -> dict[str, Any]:
     calls = []
     for configuration in configurations(request):
         arguments, hints = _arguments(parameters, configuration, bounds, request)
+        # Those of an H100; other values are paths.
         hints = {"sm_count()": 132, "capability()": capability or 90, **hints}
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
@@ -121,7 +128,7 @@ def captured(request: Request) -> dict[str, Any]:
         "contiguous": sorted(contiguous),
         "differentiated": request.differentiated,
         "runs": runs,
-        "samples": sampled(calls, request.function),
+        "samples": sampled(calls, request.function, request.random_calls),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
@@ -181,6 +188,7 @@ def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
     signature = inspect.signature(function.forward if is_class else function)
     parameters = list(signature.parameters.values())
     if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
+        # A class without `setup_context` of its own takes `ctx` first.
         parameters = parameters[1:]
     parameters = [p.replace(name=request.names.get(p.name, p.name)) for p in parameters]
     names = [parameter.name for parameter in parameters]
@@ -272,12 +280,26 @@ def _inside(op: Any) -> Any:
 
 
 def main() -> None:
-    """Read a request, write the answer into the file that it names."""
-    data = json.load(sys.stdin)
-    file, seconds = Path(data.pop("answer")), data.pop("seconds")
-    signal.alarm(seconds)
-    _alone()
-    request = Request(**data)
+    """Read requests, and write each answer into the file that its request names.
+
+    A fork of this process answers each: Torch is imported once, and no run changes another one.
+    """
+    _isolate()
+    _import_rest()
+    sys.dont_write_bytecode = True  # nothing is added to the author's folders
+    gc.freeze()  # no fork looks for garbage among what was imported, and so copies its pages
+    for data in json.load(sys.stdin):
+        signal.alarm(data.pop("seconds"))
+        process = os.fork()
+        if not process:
+            _end_with_parent()
+            _answer(Path(data.pop("answer")), Request(**data))
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(process, 0)
+
+
+def _answer(file: Path, request: Request) -> None:
     answer: dict[str, Any]
     try:
         answer = captured(request)
@@ -293,11 +315,20 @@ def main() -> None:
     file.write_text(json.dumps(answer), encoding="utf-8")
 
 
-def _alone() -> None:
+def _isolate() -> None:
     """End with kbuild, and have no network where namespaces are allowed."""
-    library = ctypes.CDLL(None, use_errno=True)
-    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    library.unshare(_NEW_USER | _NEW_NETWORK)
+    _end_with_parent()
+    _LIBC.unshare(_NEW_USER | _NEW_NETWORK)
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _import_rest() -> None:
+    """Import what Torch and sympy import when there is a first symbol, and a first quotient."""
+    Symbols({}).integer("n")
+    sympy.simplify(sympy.Symbol("n"))
 
 
 _PROPERTIES = {

@@ -155,9 +155,11 @@ class Structure:
         if value is None or isinstance(value, torch.Tensor):
             self.leaves.append(value)
             return f"{{{len(self.leaves) - 1}}}"
+        # Not `isinstance`: the `repr` of a subclass, such as an enum, need not be an expression.
         if type(value) in _PLAIN:
             is_odd = isinstance(value, float) and not math.isfinite(value)
             text = f"float({str(value)!r})" if is_odd else repr(value)
+            # The template is formatted with the leaves, so other braces are doubled.
             return text.replace("{", "{{").replace("}", "}}")
         if type(value) is list:
             return f"[{', '.join(map(self.template, value))}]"

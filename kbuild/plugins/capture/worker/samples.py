@@ -30,8 +30,6 @@ from kbuild.plugins.capture.worker.symbols import Numbers
 from kbuild.plugins.capture.worker.tensors import contiguous_strides, extent_of, usual_strides
 from kbuild.plugins.capture.worker.trace import traced
 
-CALLS = 48
-"""Calls of a function in all."""
 _SIZES = (0, 1, 2, 3, 5, 7, 13, 16, 17, 31, 32, 48, 64, 100, 127, 128, 144, 256, 1000, 1024, 4096)
 _MOST = 1 << 14
 _OLDEST = 75
@@ -56,6 +54,7 @@ class DrawnNumbers(Numbers):
         if text not in self.hints:
             values: tuple[int, ...] = (least or 1,)
             if text.startswith("address("):
+                # Aligned as allocators do, to 16 bytes, to 8, and to an element of 2 bytes.
                 values = (4096, 4096, 4096 + 16, 4096 + 8, 4096 + 2)
             self.hints = {**self.hints, text: self.draw.choice(values)}
         return int(self.hints[text])
@@ -143,18 +142,20 @@ class NumberRecorder(Recorder):
 def sampled(
     calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
     name: str,
+    count: int,
 ) -> list[dict[str, Any]]:
     """Record random calls as JSON: `configuration`, `values` and `trace`.
 
     Args:
         calls: the inputs of each configuration, examples of its numbers, and its paths.
         name: of the function, which the calls depend on.
+        count: of the random calls of all configurations together.
     """
     draw = random.Random(name + _source(calls[0][1].function))  # noqa: S311 - no secret
     numbers = [sorted(_numbers(traces)) for _, _, _, traces in calls]
     samples = []
-    for at in range(CALLS):
-        chosen = at % len(calls) if len(calls) <= CALLS else draw.randrange(len(calls))
+    for at in range(count):
+        chosen = at % len(calls) if len(calls) <= count else draw.randrange(len(calls))
         configuration, call, examples, traces = calls[chosen]
         capability = configuration.get("capability")
         known = {} if capability is None else {"capability()": capability}

@@ -20,8 +20,8 @@ from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 from kbuild.plugins.capture.worker.runs import NotFollowedError
 
 _KBUILD = f"{Path(__file__).parents[3]}/"
-_CALLERS = {(str(Path(__file__).with_name("trace.py")), name) for name in ("_run", "_run_class")}
-"""The functions that call the author's, maybe through decorators of Torch."""
+_CALLERS, _CALLERS_FILE = {"_run", "_run_class"}, str(Path(__file__).with_name("trace.py"))
+"""The functions that call the author's, maybe through decorators of Torch, and their file."""
 _AUTOCAST_OPERATORS = {
     "mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "matmul", "linear",
     "chain_matmul", "prelu", "einsum", "convolution", "conv1d", "conv2d", "conv3d",
@@ -76,6 +76,7 @@ class Settings:
         if not question.choices:
             return self._decide(argument, usual=name in ("grad_enabled", "requires_grad_{}"))
         for choice in question.choices:
+            # No other value is left, so this is no decision.
             if question.is_closed and choice == question.choices[-1]:
                 return choice
             if self._decide(f"{argument} == {choice!r}", usual=choice == question.choices[0]):
@@ -121,6 +122,7 @@ class Settings:
             file = frame.f_code.co_filename
             if self._is_author(file) or is_caller(frame.f_code):
                 return True
+            # kbuild asks, for a purpose of its own.
             if file.startswith(_KBUILD):
                 return False
             frame = frame.f_back
@@ -216,7 +218,7 @@ def _is_in_forward() -> bool:
 
 def is_caller(code: CodeType) -> bool:
     """True if the code is kbuild's call of the author's function."""
-    return (code.co_filename, code.co_name) in _CALLERS
+    return code.co_name in _CALLERS and code.co_filename == _CALLERS_FILE
 
 
 def partial_method(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:

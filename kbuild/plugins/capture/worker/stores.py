@@ -62,6 +62,7 @@ class _Flow(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
+        # After the value, whose calls see the names as they were before.
         for target in node.targets:
             self._assign(target, node.value)
             if isinstance(target, ast.Name):
@@ -303,6 +304,7 @@ def _function(kernel: Any, node: ast.Call) -> Any:
         inner = getattr(known.get(function.value.id), function.attr, None)
     else:
         inner = known.get(_called(node))
+    # Not for recursion: its own parameters are being computed.
     return inner if isinstance(inner, JITFunction) and inner is not kernel else None
 
 

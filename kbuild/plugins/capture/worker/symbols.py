@@ -71,6 +71,8 @@ class Symbols:
     """Expression of a call, such as `size(x, 0)` -> the example value of this run."""
     bounds: MutableMapping[str, Bounds] = field(default_factory=dict)
     """Expression of a call -> its smallest and its largest value; every integer is added."""
+    # Torch must neither take 0 and 1 for constants, nor two sizes that are equal in this run for
+    # one symbol.
     env: ShapeEnv = field(
         default_factory=lambda: Environment(
             specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False

@@ -47,7 +47,9 @@ def uses_default_dtype(operator: str, args: Sequence[Any], kwargs: Mapping[str, 
     """True if an operator creates a tensor of the process's default dtype."""
     if operator not in MAKERS or kwargs.get("dtype") is not None:
         return False
+    # The first argument of the others is the size; the number that `full` fills with is the second.
     numbers = args if operator in ("arange", "scalar_tensor") else args[1:2]
+    # An integer makes `arange` and `full` int64, whatever the default dtype is.
     is_filled = operator in ("arange", "full", "scalar_tensor")
     return not is_filled or any(isinstance(n, (float, torch.SymFloat)) for n in numbers)
 

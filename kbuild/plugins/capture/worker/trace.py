@@ -123,7 +123,7 @@ def _followed(
     symbols = recorder.symbols
     symbols.env.place = recorder.line
     trace, failure = recorder.trace, None
-    state = module_state(list(recorder.modules()))
+    state = module_state(recorder.modules)
     calls = CallFilter(recorder.is_author, state.explanation)
     forced: set[str] = set()
 
@@ -139,6 +139,8 @@ def _followed(
     recorder.settings = Settings(recorder.is_author, decide)
 
     mode = fake_tensor.FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # of results of operators, which no other run has with these symbols
+    # Otherwise Torch's own shortcuts for sizes of 0 and 1 would be conditions, and so paths.
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
     span = call.bounds.get("capability()", Bounds(*CAPABILITIES))
     stand_in = in_place_of_triton(recorder, (span.least, span.most), call.device)
@@ -165,6 +167,7 @@ def _followed(
         except GuardOnDataDependentSymNode as error:
             place = _place(error, call.files)
             raise CaptureError("decides on what is in a tensor", place) from None
+        # An error is the end of a path: calls that take it are refused.
         except Exception as error:  # noqa: BLE001 - the author's code
             calls.require_followed()
             failure = error
@@ -270,6 +273,7 @@ def _run_class(
     if not call.backward:
         return
     _end_forward(recorder)
+    # Of `own`, and not of `listed`: the author has marked tensors that are copied there.
     marked = {id(tensor) for tensor in context.non_differentiable}
     trace.without_gradient = [at for at, result in enumerate(own) if id(result) in marked]
     given, at = [], 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.build.unit.header_lists import compiled_lists, leading_headers, starts_compiled
+from kbuild.build.unit.header_lists import leading_headers
 from kbuild.build.unit.inputs import parse_plain_depfile
 from kbuild.system.processes import LocalRunner
 from kbuild.system.unit_settings import LauncherSettings
@@ -236,27 +236,6 @@ def test_other_name_of_a_place(place: Place) -> None:
     place.options = (*place.options, f"-ffile-prefix-map={place.root}=/elsewhere")
     place.compile()
     assert place.precompiled is None
-
-
-def test_what_is_compiled_can_be_asked_for(place: Place) -> None:
-    """Before a build, by the text of a source; and times with and without are kept apart."""
-    cache, source = place.root / "cache", place.project / "x.cpp"
-    source.write_text(SOURCE)
-    assert not starts_compiled(str(source), compiled_lists(str(cache)))
-    place.warm()
-    lists = compiled_lists(str(cache))
-    assert lists == {("torch/a.h", "torch/b.h")}
-    assert starts_compiled(str(source), lists)
-    for text in ("#include <torch/b.h>\n#include <torch/a.h>\n", f"int x;\n{SOURCE}", ""):
-        source.write_text(text)
-        assert not starts_compiled(str(source), lists)
-    assert not starts_compiled(str(place.project / "gone.cpp"), lists)
-    names = {path.name.partition(".")[2] for path in (cache / "costs").glob("*/*")}
-    assert names == {"", "precompiled"}
-    (compiled,) = (cache / "headers").rglob("*.gch")
-    compiled.write_bytes(b"gpch" + bytes(100))
-    place.compile()
-    assert compiled_lists(str(cache)) == set()
 
 
 def test_macro_that_a_header_reads_after_all(place: Place) -> None:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from kbuild.ops.bound_launch import BoundLaunch
-from kbuild.ops.expand import expand
-from kbuild.ops.expression import parse
 from kbuild.ops.language import LANGUAGES, flavour_of
-from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import ImageTarget
-from tests.support.sections import op_of, text_of
 
 TRITON = LANGUAGES.get("triton")
-PIN = ("triton==3.9.0",)
 
 
 def resolved(*archs: str, backend: str = "cuda", toolkit: str = "13.0", pin: str = "3.9.0"):
@@ -86,68 +78,11 @@ def test_pins(pins, reason):
 def test_assemblers(version, toolkit, old, new):
     kind = flavour_of("cuda", toolkit)
     pins = (f"triton=={version}",)
-    assert TRITON.program(pins, kind, ImageTarget.parse("sm_89")) == old
-    assert TRITON.program(pins, kind, ImageTarget.parse("sm_90a")) == new
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_90a")) == old
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_100a")) == new
     assert TRITON.programs(pins, kind) == {
         "TRITON_PTXAS_PATH": old,
         "TRITON_PTXAS_BLACKWELL_PATH": new,
     }
     assert TRITON.programs(pins, "rocm") == {}
     assert TRITON.program(pins, "rocm", ImageTarget.parse("gfx942")) is None
-
-
-def request(bound: BoundLaunch, **changes):
-    op = op_of(text_of(divisible='["n"]', ones='["N"]', int64='["n"]'))
-    units = expand(op, [ImageTarget.parse(changes.pop("target", "sm_90a"))])
-    unit = next(one for one in units if one.aligned and not one.absent)
-    return TRITON.request(dataclasses.replace(unit, **changes), bound)
-
-
-ARGUMENTS = (
-    ("x_ptr", ArgumentSource("tensor", "x")),
-    ("b_ptr", ArgumentSource("tensor", "b")),
-    ("n", ArgumentSource("int", expression=parse("n"))),
-    ("N", ArgumentSource("int", expression=parse("N"))),
-    ("eps", ArgumentSource("float", "eps")),
-    ("f", ArgumentSource("bool", expression=parse("f"))),
-)
-
-
-def test_a_request():
-    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)))
-    assert asked == {
-        "function": "k",
-        "types": {
-            "x_ptr": "*fp16", "b_ptr": "*fp16", "n": "i64", "N": "i32", "eps": "fp32", "f": "u1",
-        },
-        "constants": {"BLOCK": 128},
-        "divisible": ["x_ptr", "b_ptr", "n"],
-        "ones": ["N"],
-        "options": {"num_warps": 4},
-        "target": {"backend": "cuda", "arch": 90, "warp": 32, "kind": "cubin", "name": "sm_90a"},
-    }  # fmt: skip
-
-
-def test_tuples_descriptors_and_dtypes():
-    pair = ArgumentSource("tuple", items=(ARGUMENTS[0][1], ARGUMENTS[2][1]))
-    block = (parse("BLOCK"), parse("BLOCK // 2"))
-    arguments = (("pair", pair), ("d", ArgumentSource("descriptor", "x", block=block)))
-    bound = BoundLaunch("k", arguments, ("BLOCK", "KIND"))
-    asked = request(bound, dtype_constants=(("KIND", "float8_e5m2"),), int64=("pair.1",))
-    assert asked["types"] == {"pair": ["*fp16", "i64"], "d": "tensordesc<fp16[128, 64]>"}
-    assert asked["divisible"] == ["pair.0", "n"]
-    assert asked["constants"]["KIND"] == {"dtype": "float8e5"}
-
-
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ("compute_80", {"backend": "cuda", "arch": 80, "kind": "ptx", "ptx_version": 80}),
-        ("sm_103a", {"backend": "cuda", "arch": 103, "kind": "cubin"}),
-        ("gfx942", {"backend": "hip", "arch": "gfx942", "warp": 64, "kind": "hsaco"}),
-        ("gfx1201", {"backend": "hip", "arch": "gfx1201", "warp": 32, "kind": "hsaco"}),
-    ],
-)
-def test_targets_in_triton_s_words(target, words):
-    asked = request(BoundLaunch("k", ARGUMENTS, ()), target=target)["target"]
-    assert words.items() <= asked.items()

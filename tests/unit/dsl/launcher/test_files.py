@@ -106,14 +106,6 @@ def test_too_many_arguments():
 NUMBERS = ", ".join(f"int n{at}" for at in range(126))
 
 
-def test_control_and_module_are_asked_for():
-    plain = files_of("k", [small()])["aot/k.cpp"].decode()
-    both = files_of("k", [small()], module=True, control=True)["aot/k.cpp"].decode()
-    assert "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" not in plain
-    assert "\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n" in both
-    assert ("k_0_forced{-1}" in plain, "k_0_forced{-1}" in both) == (False, True)
-
-
 @pytest.mark.compile
 @pytest.mark.torch
 def test_two_kernels_in_one_extension(driver, tmp_path):

@@ -411,6 +411,16 @@ class TestCandidates:
             "it is only for aligned calls"
         )
 
+    @pytest.mark.parametrize("offset", [0, 1, 8])
+    def test_unaligned_calls_run_the_default_candidate(self, ops, driver, offset):
+        """The tuned table names another one, which has aligned images only."""
+        x = half(256 + offset)[offset:]
+        ops.norm(*on(driver, 0, x, half(256)), None)
+        image = only(driver).image
+        is_aligned = offset % 8 == 0
+        block = 4 if is_aligned else 2
+        assert (f" BLOCK={block} " in image, "fast" in image) == (True, is_aligned)
+
     def test_by_hand_nothing_else_runs(self, ops):
         """Not even the DSL itself: its time would be taken for the candidate's."""
         number = [op.spec.name for op in rich() for _ in op.launches].index("late")

@@ -123,25 +123,6 @@ def test_64_bits(ops, launch):
     assert record.grid == (size // 64, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("size", "is_wide"),
-    [
-        (2**31 - 2**20 - 1, False),
-        (2**31 - 2**20, True),  # the last block may go on for 2**20 elements
-        (2**31 - 1, True),
-        (2**31, True),
-    ],
-)
-def test_where_64_bits_begin(ops, launch, size, is_wide):
-    x, y, out = (half(1).expand(size) for _ in range(3))
-    ops.into(x, y, out)
-    record = launch()
-    assert f"wide={is_wide}" in record.image
-    assert record.integer(1) == size
-    assert {len(record.parameters[at]) for at in range(9)} == {8}
-    assert record.grid == (-(-size // 64), 1, 1)
-
-
 def test_nothing_to_do(ops, driver):
     driver.said()
     assert ops.k(half(0), half(0)).shape == (0,)

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.launcher.images import link_libraries_file
-from kbuild.ops.language import LinkInputs
 from kbuild.system.files import FileSet
 from tests.support.launcher.functions import Functions, library
 from tests.support.launcher.launched import Driver, extension
@@ -192,32 +190,3 @@ def test_nothing_of_the_objects_is_exported(host, linked, request):
     )
     names = [line.split()[-1] for line in done.stdout.splitlines()]
     assert [n for n in names if "kbuild_aot" in n or "TVMFFI" in n or "CuteDSL" in n] == []
-
-
-def test_files(linked):
-    paths = [path for path, _ in linked.files.items()]
-    assert "aot/cute.bin" not in paths
-    text = dict(linked.files.items())["aot/cute.cmake"].decode()
-    listed = [
-        line.strip(" )") for line in text.splitlines() if line.strip().endswith((".o", ".o)"))
-    ]
-    assert "set(aliases cute.ld)" in text
-    aliases = dict(linked.files.items())["aot/cute.ld"].decode().splitlines()
-    assert len(aliases) == 2 * len(listed)
-    assert all(line.endswith(";") and "_own = __cute_internal_" in line for line in aliases)
-    assert "aot/plain.ld" not in paths
-    assert sorted(f"aot/{one}" for one in listed) == sorted(
-        path for path in paths if path.startswith("aot/cute/")
-    )
-
-
-def test_the_same_input_gives_the_same_files(linked):
-    again = launcher_files("cute", linked.made["cute"], module=True)
-    assert all(dict(linked.files.items())[path] == data for path, data in again.items())
-
-
-def test_libraries_are_told_to_cmake(tmp_path):
-    files = dict(link_libraries_file("k", LinkInputs((tmp_path / "a b.a",), cudart="13")).items())
-    text = files["aot/k.libraries.cmake"].decode()
-    assert f"[==[{tmp_path / 'a b.a'}]==]" in text
-    assert 'set(cudart "13")' in text

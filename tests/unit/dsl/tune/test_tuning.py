@@ -44,14 +44,6 @@ def test_an_error_is_one_models_alone():
         require_complete([TuneResult(device("A"), (), unmeasured=2)])
 
 
-def test_what_is_no_error_of_kbuild_is_raised():
-    def fail():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        tune_models([run("A", fail)])
-
-
 def test_one_view_of_all_models():
     lines, now = [], [0.0]
     progress = SimpleNamespace(update=lambda *values: lines.append(values))

@@ -130,26 +130,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return linked(folder, *objects)
 
 
-def test_objects_of_one_kernel_are_linked_together(library):
-    for name in ("one", "two"):
-        assert Made(library, name).call() == (0, [1, 2, 3, 3, 4, 5, 6, 7])
-
-
-def test_only_kernels_that_wait_are_launched_early(library):
-    one, two = Made(library, "one"), Made(library, "two")
-    one.call()
-    two.call()
-    assert (one.probed(PDL), two.probed(PDL)) == (0, 1)
-
-
-def test_each_device_is_prepared_once(library):
-    three = Made(library, "three")
-    for device in (0, 1, 0, 1, 1, 5):
-        three.probe(device, 0)
-        assert three.call()[0] == 0
-    assert three.probed(PREPARED) == 3
-
-
 def test_loading_ahead(library):
     """It is prepared as with a call, and the driver is asked for each kernel's code."""
     two = Made(library, "two")
@@ -165,25 +145,6 @@ def test_loading_ahead(library):
         assert two.error() == b"what CUDA says"
     finally:
         two.probe(0, 0)
-
-
-def test_a_dimension_that_was_taken_for_granted(library):
-    one = Made(library, "one")
-    assert one.call(width=5) == (-1, list(range(8)))
-    assert one.error() == b"x.shape[1] is 5, and the kernel is compiled for 4"
-    assert one.call()[0] == 0
-
-
-def test_a_launch_that_fails(library):
-    one = Made(library, "one")
-    before = one.probed(CLEARED)
-    one.probe(0, 7)
-    try:
-        assert one.call()[0] == -1
-    finally:
-        one.probe(0, 0)
-    assert one.error() == b"it cannot be launched: what CUDA says"
-    assert one.probed(CLEARED) == before + 1, "Torch would find the error at its next kernel"
 
 
 def test_errors_belong_to_their_thread(library):

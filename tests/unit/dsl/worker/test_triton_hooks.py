@@ -48,17 +48,6 @@ def test_values():
     assert only(hook) == {"fills": fills, "blocks": []}
 
 
-def test_constants_of_the_candidate_are_known():
-    def hook(nargs):
-        assert nargs.get("num_warps") == 4
-        assert nargs.get("EPILOGUE", 7) == 7
-        if nargs["BLOCK"] > 64:
-            nargs["out"].zero_()
-
-    said = of(hook, hook, None)
-    assert [one[0]["fills"] for one in said["configs"]] == [[], [["out", 0]], []]
-
-
 def test_blocks_of_descriptors(monkeypatch):
     class Descriptor:
         pass

@@ -291,25 +291,6 @@ def test_versions_are_compared_as_versions(torch):
         _ = torch.__version__ < "new"
 
 
-PTX = """
-.visible .entry k(
-	.param .align 64 .b8 k_param_0[128],
-	.param .u32 k_param_1, .param .u64 k_param_2,
-	.param .u64 .ptr .global .align 16 k_param_3,
-	.param .f32 k_param_4,
-	.param .u8 k_param_5,
-	.param .u64 .ptr .global .align 1 k_param_6
-)
-.reqntid 128
-"""
-
-
-def test_parameters_of_ptx():
-    assert compiler_output.parameter_sizes_of_ptx(PTX) == [128, 4, 8, 8, 4, 1, 8]
-    with pytest.raises(RefusalError, match="has no entry"):
-        compiler_output.parameter_sizes_of_ptx("")
-
-
 AMD = """\
 	.amdgpu_metadata
 ---
@@ -365,14 +346,6 @@ def test_a_descriptor_without_a_tensor_map(flags):
     assert found[-1] == {"kind": "int", "type": "i64", "name": "d.stride.1"}
 
 
-def test_an_im2col_descriptor():
-    meta = {"block_size": [8], "elem_size": 2, "elem_type": 6, "swizzle": 0, "is_im2col": True}
-    with pytest.raises(RefusalError, match="im2col"):
-        compiler_output.tensor_map("d", meta)
-    found = compiler_output.tensor_map("d", {**meta, "is_im2col": False, "elem_type": 8})
-    assert found["element_type"] == 10  # bfloat16 on the host
-
-
 class JITFunction:
     """Has the name of Triton's, by which it is known."""
 
@@ -402,15 +375,6 @@ def described(tuner):
     return triton_functions.TritonKernel("k", tuner).describe()
 
 
-def test_candidates_of_the_kernel():
-    found = described(tuned([config(B=64), config(B=64), config(B=128, waves_per_eu=2)]))
-    assert found["candidates"] == [
-        {"constants": {"B": 64}, "options": {"num_warps": 4, "num_stages": 3}},
-        {"constants": {"B": 128}, "options": {"waves_per_eu": 2, "num_warps": 4, "num_stages": 3}},
-    ]
-    assert (found["key"], found["notes"]) == (["n"], [])
-
-
 @pytest.mark.parametrize(
     ("prune", "why"),
     [
@@ -425,20 +389,6 @@ def test_pruning_that_needs_a_call(prune, why):
     (note,) = found["notes"]
     assert why in note
     assert note.endswith("all its candidates are kept")
-
-
-def test_pruning_by_constants_waits_for_an_image():
-    prune = lambda configs, named, **given: [c for c in configs if c.kwargs["B"] <= given["D"]]  # noqa: E731
-    jit = JITFunction("x", "n", "B", "D")
-    tuner = tuned([config(B=64), config(B=128)], prune)
-    tuner.fn = tuner.base_fn = jit
-    kernel = triton_functions.TritonKernel("k", tuner)
-    described = kernel.describe()
-    assert (len(described["candidates"]), described["notes"]) == (2, [])
-    assert [
-        one["constants"]["B"] for one in kernel.pruned(triton_functions.KnownArguments(D=64))
-    ] == [64]
-    assert len(kernel.pruned(triton_functions.KnownArguments())) == 2
 
 
 def test_a_class_derived_from_triton_s():

@@ -64,21 +64,6 @@ def test_what_is_refused(text, words, column):
     assert caught.value.column == column
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("f(double x) -> ()", "write `float`"),
-        ("f(Tensor x)", "`-> ()` for an op without results"),
-        ("f(bool a=true) -> ()", "write `True` or `False`"),
-        ("f(Tensor(a! x) -> ()", "an argument that is written to is `Tensor(a!) x`"),
-    ],
-)
-def test_hints(text, hint):
-    with pytest.raises(SchemaError) as caught:
-        parse_schema(text)
-    assert hint in caught.value.hint
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="fxTensor int?[]()*!,=->.|a'12 \"\\", max_size=40))
 def test_any_text_is_read_or_refused_in_words(text):
@@ -240,3 +225,18 @@ def test_numbers_without_end(argument: str, words: str) -> None:
     with pytest.raises(SchemaError, match=re.escape(words)) as raised:
         parse_schema(f"f(Tensor x, {argument}) -> ()")
     assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("f(double x) -> ()", "write `float`"),
+        ("f(Tensor x)", "`-> ()` for an op without results"),
+        ("f(bool a=true) -> ()", "write `True` or `False`"),
+        ("f(Tensor(a! x) -> ()", "an argument that is written to is `Tensor(a!) x`"),
+    ],
+)
+def test_hints(text, hint):
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(text)
+    assert hint in caught.value.hint

@@ -21,10 +21,9 @@ print(code, loaded, file=sys.stderr)
 @pytest.mark.parametrize(
     "words", [("list-variants",), ("plan", "--no-toolchain", "--json"), ("check-config",)]
 )
-def test_looking_needs_no_nix(tmp_path, monkeypatch, words):
+def test_looking_needs_no_nix(tmp_path, words):
     root = write_project(tmp_path, BINDING, kernel("cpu"))
     (root / "flake.nix").write_text("{ kbuild = 1; }\n")
-    monkeypatch.setenv("KBUILD_DRIVER", "nix")
     command = (sys.executable, "-c", SCRIPT, *words, str(root))
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
     assert done.stderr.splitlines()[-1] == "0 []"

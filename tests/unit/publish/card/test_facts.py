@@ -155,7 +155,7 @@ class TestResults:
         (tmp_path / "a gpu.json").write_text(json.dumps(RESULTS))
         (run,) = read_results(tmp_path)
         assert (run.machine, run.software) == ("A GPU", "Torch 2.13.0, CUDA 13.0")
-        assert (run.build, run.chart) == ("1a2b3c4", "CARD-a-gpu.svg")
+        assert (run.build, run.name) == ("1a2b3c4", "a-gpu")
         large, small = run.timings
         assert (large.workload, large.speedup) == ("large", 4.0)
         assert (small.workload, small.speedup, small.iterations) == ("small", None, 100)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kbuild.publish.card import CardError, card_text, make_card
+from kbuild.publish.card import CardError, card_text
 from kbuild.publish.card.markdown import remove_digest_line, split_blocks
 from kbuild.publish.card.model import CardFacts
 from kbuild.publish.card.sections import SECTIONS
@@ -127,7 +127,6 @@ class TestParts:
             "Backward: yes. `torch.compile`: no.",
             "| `torch213-cxx11-cpu-x86_64-linux` | CPU | 2.13 | x86_64-linux |  | 1.2&nbsp;MB |",
             "| large | 50 µs ± 1 µs | 200 µs | 4.00\N{MULTIPLICATION SIGN} |",
-            "![Chart: speed-ups on A GPU](CARD-gpu.svg)",
             "Licence: Apache-2.0.",
             "The kernel comes from <https://example.org/upstream>.",
         ):
@@ -311,9 +310,3 @@ def test_edits_survive_byte_for_byte(facts, other_facts, outside, inside):
     again = card_text(edited, other_facts)
     found = [str(found) for found in split_blocks(body(again))]
     assert found == [str(found) for found in split_blocks(body(edited))]
-
-
-def test_charts_come_with_the_card(facts):
-    card = make_card(INIT, facts)
-    assert list(card.charts) == ["CARD-gpu.svg"]
-    assert card.charts["CARD-gpu.svg"].startswith("<!-- made by kbuild -->\n<svg ")

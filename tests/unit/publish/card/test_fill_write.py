@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from kbuild.publish.card import CardError, card_files, make_card, write_card
-from kbuild.publish.card.fill import is_current
+from kbuild.publish.card import CardError, card_text, write_card
 
 TEMPLATE = "# {{ name }}\n\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"
 
@@ -18,32 +16,23 @@ def write(tmp_path):
     """Fills the card in `tmp_path`."""
 
     def put(facts, template=TEMPLATE, **how):
-        make = partial(make_card, facts=facts)
+        make = partial(card_text, facts=facts)
         return write_card(make, template, tmp_path / "CARD.md", **how)
 
     return put
 
 
-def test_a_card_and_its_charts(write, facts, tmp_path):
+def test_a_card(write, facts, tmp_path):
     written = write(facts)
     assert (written.path, written.changed, written.edited) == (tmp_path / "CARD.md", True, False)
-    assert [path.name for path in card_files(tmp_path)] == ["CARD.md", "CARD-gpu.svg"]
-    assert is_current(make_card(TEMPLATE, facts), tmp_path / "CARD.md")
+    assert (tmp_path / "CARD.md").read_text() == card_text(TEMPLATE, facts)
 
 
 def test_the_same_again_writes_nothing(write, facts, tmp_path):
     write(facts)
-    before = {path: path.stat().st_mtime_ns for path in card_files(tmp_path)}
+    before = (tmp_path / "CARD.md").stat().st_mtime_ns
     assert not write(facts).changed
-    assert {path: path.stat().st_mtime_ns for path in card_files(tmp_path)} == before
-
-
-def test_charts_of_results_that_are_gone_go(write, facts, tmp_path):
-    write(facts)
-    (tmp_path / "CARD-mine.svg").write_text("<svg/>")
-    write(replace(facts, runs=()))
-    assert [path.name for path in tmp_path.glob("*.svg")] == ["CARD-mine.svg"]
-    assert [path.name for path in card_files(tmp_path)] == ["CARD.md"]
+    assert (tmp_path / "CARD.md").stat().st_mtime_ns == before
 
 
 def test_an_edited_card_keeps_its_text(write, facts, other_facts, tmp_path):

@@ -54,14 +54,10 @@ class TestFiles:
         (variant / "extra.py").write_text("x")
         assert "build/torch-cpu/extra.py" in dict(variant_files(variant))
 
-    def test_signatures_and_provenance(self, variant: Path) -> None:
+    def test_signatures(self, variant: Path) -> None:
         (variant / "metadata.json.sigstore").write_text("{}")
-        beside = [".intoto.json", ".intoto.json.sigstore", ".cdx.json"]
-        for suffix in beside:
-            (variant.parent / f"torch-cpu{suffix}").write_text("{}")
         (variant.parent / "torch-cpu.log").write_text("")
         sent = [path for path, _ in variant_files(variant)]
-        assert {f"build/torch-cpu{suffix}" for suffix in beside} <= {*sent}
         assert "build/torch-cpu/metadata.json.sigstore" in sent
         assert "build/torch-cpu.log" not in sent
 
@@ -96,9 +92,6 @@ class TestFiles:
     [
         ("build/torch-cpu/__init__.py", "torch-cpu"),
         ("build/torch-cpu/layers/x.py", "torch-cpu"),
-        ("build/torch-cpu.intoto.json", "torch-cpu"),
-        ("build/torch-cpu.intoto.json.sigstore", "torch-cpu"),
-        ("build/torch-cpu.cdx.json", "torch-cpu"),
         ("build/notes.txt", ""),
         ("README.md", ""),
         ("benchmarks/benchmark.py", ""),
@@ -114,15 +107,13 @@ class TestStale:
         "LICENSE",
         "build/torch-cpu/__init__.py",
         "build/torch-cpu/old.py",
-        "build/torch-cpu.cdx.json",
         "build/torch-xpu/__init__.py",
-        "build/torch-xpu.cdx.json",
         "benchmarks/benchmark_old.py",
         "benchmarks/data.csv",
     )
 
     def test_on_a_branch_that_exists(self, variant: Path, tmp_path: Path) -> None:
-        own = ("build/torch-cpu.cdx.json", "build/torch-cpu/old.py")
+        own = ("build/torch-cpu/old.py",)
         assert read_layout([variant], None).stale(self.REMOTE, is_new=False) == own
         (tmp_path / "benchmarks").mkdir()
         layout = read_layout([variant], tmp_path)
@@ -139,9 +130,3 @@ class TestStale:
         (tmp_path / "benchmarks").mkdir()
         told = read_layout([variant], tmp_path).stale(self.REMOTE, is_new=True)
         assert {"benchmarks/benchmark_old.py", "benchmarks/data.csv"} < {*told}
-
-    def test_charts_of_an_older_card(self) -> None:
-        remote = ("CARD-old.svg", "CARD-new.svg", "picture.svg", "docs/CARD-x.svg")
-        shown = {"README.md": b"# x", "CARD-new.svg": b"<svg/>"}
-        assert read_layout([], None, shown).stale_charts(remote) == ("CARD-old.svg",)
-        assert read_layout([], None).stale_charts(remote) == ()

@@ -219,6 +219,7 @@ def _template_values(
     halves = [argument for argument in variant.arguments if argument.type in _HALVES]
     known = {name for axis in grid for name in axis.names()}
     known |= {parameter.name for parameter in image.parameters}
+    # The checks of hints use the argument, so that compilers do not warn.
     known |= {argument.name for argument in variant.arguments if argument.hint}
     return {
         "image": image,

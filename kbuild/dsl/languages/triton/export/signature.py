@@ -144,6 +144,7 @@ def _constant(entry: str) -> tuple[ExportConstant] | None:
     """The constant in a tuple, since None is a value; None if it is not a constant."""
     try:
         value = ast.literal_eval(entry)
+    # `ast.literal_eval` raises the last two for deeply nested text.
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     if isinstance(value, float) and not math.isfinite(value):

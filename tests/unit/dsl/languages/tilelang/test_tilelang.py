@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from kbuild.ops.binding import bind
 from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.image import KernelImage
-from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
+from kbuild.ops.language import LANGUAGES, KernelFunction
 from kbuild.ops.model import TuneProposal
 from kbuild.ops.unit import CPU_TARGET, ImageTarget
 from kbuild.project.config.issue import IssueCollector
@@ -72,14 +70,6 @@ class TestPins:
         assert not any("torch" in pin for pin in found)
         assert all(pin.count("==") == 1 for pin in found)
 
-    def test_compilers(self):
-        cuda = tilelang().programs(PINS, "cuda13")
-        assert cuda == {"KBUILD_NVCC": "cuda-13.0", "KBUILD_CXX": "c++"}
-        assert tilelang().programs(PINS, "cpu") == {"KBUILD_CXX": "c++"}
-        assert tilelang().program(PINS, "cuda13", ImageTarget.parse("sm_80")) == "cuda-13.0"
-        assert tilelang().program(PINS, "cpu", CPU_TARGET) == "c++"
-        assert flavour_of("cpu", None) == "cpu"
-
 
 class TestTargets:
     @pytest.mark.parametrize(
@@ -123,11 +113,6 @@ class TestTargets:
         assert [str(one) for one in usual.targets] == ["gfx90a", "gfx942", "gfx1100"]
         assert tilelang().programs(PINS, "rocm") == {"KBUILD_HIPCC": "hip"}
         assert tilelang().program(PINS, "rocm", usual.targets[0]) == "hip"
-
-    def test_what_is_linked(self, tmp_path):
-        assert tilelang().linked(tmp_path, PINS, "cuda13").cudart == "13"
-        assert tilelang().linked(tmp_path, PINS, "cpu").cudart == ""
-        assert tilelang().linked(tmp_path, PINS, "rocm").hip
 
 
 class TestSizes:
@@ -202,16 +187,6 @@ def _sized(op):
 
 
 class TestRequests:
-    def test_what_a_tensor_is(self):
-        _, asked = requests()[0]
-        json.dumps(asked)
-        assert asked["arguments"][0] == {
-            "name": "x", "kind": "tensor", "dtype": "float16", "dims": ["M", "N"],
-            "contiguous": True,
-        }  # fmt: skip
-        assert asked["arguments"][1]["dims"] is None
-        assert asked["arguments"][2] == {"name": "alpha", "kind": "float"}
-
     def test_a_number_with_a_default_may_be_left_out(self):
         _, asked = requests()[0]
         assert "scale" not in [one["name"] for one in asked["arguments"]]

@@ -88,27 +88,6 @@ def test_another_caller():
         BuildRecorder().build(premake, CONFIGS, caller="torch")
 
 
-def test_what_differs_is_a_constant():
-    both = [config(block=64, m=512), config(block=128, m=512)]
-    names, _ = entry(merged(*both).text)
-    assert names[-2:] == ["block", "wide"]
-    names, _ = entry(merged(both[0], meta=["m"]).text)
-    assert names[-2:] == ["m", "wide"]
-
-
-def test_sizes_and_strides_are_narrowed():
-    _, body = entry(merged().text)
-    assert "x_size_0 if wide else tl.cast(x_size_0, tl.int32)" in body
-    assert "k_0(x_ptr, " in body
-
-
-def test_a_constant_tensor_is_written_into_the_call():
-    tensors = {"out": tensor(None), "alpha": tensor(dtype="fp32", constant=True, value=2.5)}
-    names, body = entry(merged(config(tensors)).text)
-    assert "alpha" not in names
-    assert "2.5, wide)" in body
-
-
 def test_a_size_that_is_constant_in_one_config_is_so_in_all():
     first, second = config(block=1), config(block=2, text="y = 2")
     size = next(one for one in first["parameters"] if one["name"] == "size_x_0")
@@ -200,7 +179,6 @@ mask=triton.language.arange(0, 512) < 5, other=triton.language.arange(0, 512))
 value + triton.language.arange(0, 512), mask=triton.language.arange(0, 512) < 5)
 """
 ARANGE = "triton.language.arange(0, 512)"
-LONG = f"tl.cast({ARANGE}, tl.int64) if wide else {ARANGE}"
 
 
 def callee(*configs):
@@ -208,16 +186,6 @@ def callee(*configs):
     functions = ast.parse(merged(*configs).text).body
     (found,) = (one for one in functions if isinstance(one, ast.FunctionDef) and one.name == "k_0")
     return [arg.arg for arg in found.args.args], ast.unparse(found)
-
-
-def test_positions_have_64_bits_where_sizes_have():
-    names, body = callee(config(text=POSITIONS))
-    assert names[-1] == "wide"
-    number = "triton.language.program_id(0)"
-    assert f"pid = tl.cast({number}, tl.int64) if wide else {number}" in body
-    assert f"p_x + (pid * 512 + ({LONG})[:,])" in body
-    assert f"p_out + ({LONG})" in body
-    assert body.count(f"mask=({LONG}) < 5") == 2
 
 
 def test_the_applications_own_numbers_stay():
