@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long to compile as the headers that every unit includes."""
+_FINISH_SIZE = 5_000.0
+"""The same for linking, checking and loading a library."""
 _ELSEWHERE = 32
 """Number of variants that may wait for other machines at a time."""
 
@@ -256,7 +258,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
     # Variants share images, so what the second one waits for is what the first one compiles.
     shared: set[tuple[object, ...]] = set()
     for plan in plans:
-        own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": 1.0})
+        own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": _FINISH_SIZE})
         for source in (source for part in plan.components for source in part.compiled):
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
             own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
