@@ -9,7 +9,7 @@ import pytest
 from kbuild.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-PROJECTS = ("examples/attention-triton", "tests/gpu/captured", "tests/gpu/captured_functions")
+PROJECTS = ("examples/attention-triton", "tests/gpu/captured")
 
 
 @pytest.mark.parametrize("folder", PROJECTS)

@@ -1,3 +1,0 @@
-from ._captured import double, double_heads
-
-__all__ = ["double", "double_heads"]
