@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build import launcher
-from kbuild.build.unit_log import read_log
-from kbuild.system.unit_settings import LauncherSettings
 from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile
@@ -28,45 +25,10 @@ with contextlib.redirect_stdout(io.StringIO()):
     main(["build", {root!r}, "--backend", "cpu"])
 print(*sorted(name for name in sys.modules if name.startswith("kbuild.build")))
 """
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-
-
-def launch(folder: Path, language: str, *command: str) -> str:
-    settings = LauncherSettings(run=str(folder / "run"), cache=str(folder / "cache"), memory=8000)
-    (folder / "run").mkdir(exist_ok=True)
-    done = subprocess.run(  # noqa: TID251
-        (sys.executable, "-I", "-S", launcher.__file__, language, *command),
-        env={**os.environ, **settings.to_environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def cache_of(bench: CommandProject) -> dict[str, str]:
     return {"KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"}
-
-
-def outcomes(folder: Path) -> list[str]:
-    return [unit.cache for unit in read_log(folder / "run" / "units.jsonl").units]
-
-
-@needs_nvcc
-def test_nvcc_with_several_architectures(tmp_path: Path) -> None:
-    source = tmp_path / "k.cu"
-    source.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
-    time.sleep(0.01)
-    archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 90)]
-    for name, flags in (("a", archs), ("b", archs), ("c", archs[:1])):
-        launch(
-            tmp_path, "CUDA", "nvcc", *flags, f"-Xcompiler=-ffile-prefix-map={tmp_path}=/kernel",
-            "-MD", "-MT", f"{name}.o", "-MF", f"{tmp_path}/{name}.d", "-x", "cu",
-            "-c", str(source), "-o", f"{tmp_path}/{name}.o",
-        )  # fmt: skip
-    assert outcomes(tmp_path) == ["miss", "hit", "miss"]
-    assert (tmp_path / "a.o").read_bytes() == (tmp_path / "b.o").read_bytes()
 
 
 @pytest.mark.torch

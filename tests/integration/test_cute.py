@@ -283,45 +283,6 @@ def test_a_class_beside_torch(bench: CuteProject, tmp_path: Path) -> None:
     assert one.code != made[0].code
 
 
-AT_IMPORT = """
-import torch
-from cutlass.cute.runtime import from_dlpack
-from cutlass.utils import HardwareInfo
-
-compile = cute.compile
-compiled = compile(helper, 1)
-compiled.export_to_c(file_path="./artifacts", file_name="add", function_prefix="add")
-with_options = cute.compile[cute.GenerateLineInfo(True)](helper)
-module = cute.runtime.load_module("./artifacts/add.o")
-module.add(from_dlpack(torch.arange(16, device="cuda")).mark_layout_dynamic(), stream=CUstream(0))
-CLUSTERS = HardwareInfo().get_max_active_clusters(2) * 2
-
-
-class Add(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x
-
-
-class Odd:
-    def __getattr__(self, name):
-        raise RuntimeError(name)
-
-
-ODD = Odd()
-"""
-
-
-def test_a_source_that_compiles_and_exports_when_it_is_imported(bench: CuteProject) -> None:
-    plain = bench.compile(OP, SOURCE, "sm_90a")
-    made = bench.compile(OP, SOURCE + AT_IMPORT, "sm_90a")
-    assert [one.code for one in made] == [one.code for one in plain]
-    with pytest.raises(
-        BuildError, match=r"`HardwareInfo\(\)\.get_max_active_clusters\(\)` differs"
-    ):
-        bench.compile(OP, f"{SOURCE}{AT_IMPORT}\nif CLUSTERS > 8:\n    pass\n", "sm_90a")
-
-
 def test_an_error_names_the_authors_line(bench: CuteProject) -> None:
     broken = SOURCE.replace("value += 1.0", "value += undefined_name")
     line = broken.splitlines().index("            value += undefined_name") + 1

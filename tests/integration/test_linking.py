@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -166,35 +165,3 @@ def test_what_the_sources_show_is_said_before_anything_is_compiled(tmp_path: Pat
     assert "sums would fail its checks" in done.stderr
     assert "is compiled" not in done.stderr
     assert not (bench.root / ".kbuild").exists() or not list(bench.root.rglob("*.o"))
-
-
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-def test_device_code_of_several_files_is_linked(tmp_path: Path) -> None:
-    files = {
-        "build.toml": BUILD.partition("[kernel.sums]")[0].replace('"cpu"', '"cuda"')
-        + '[kernel.a]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/a.cu", "cuda/b.cu"]\n'
-        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-rdc=true", "-Xcompiler=-fopenmp"]\n'
-        '[kernel.c]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/c.cu"]\n'
-        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-dc"]\n',
-        "torch-ext/binding.cpp": '#include "registration.h"\nvoid run();\n'
-        "static auto *volatile used = &run;\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n",
-        "cuda/a.cu": "extern __device__ float twice(float);\n"
-        "__global__ void k(float *x) { x[0] = twice(x[0]); }\nvoid run() {\n"
-        "#pragma omp parallel\n  k<<<1, 1>>>(nullptr);\n}\n",
-        "cuda/b.cu": "__device__ float twice(float x) { return 2 * x; }\n",
-        # A kernel that launches another one needs CUDA's device runtime.
-        "cuda/c.cu": "__global__ void child(float *x) { x[0] += 1; }\n"
-        "__global__ void parent(float *x) { child<<<1, 1>>>(x); }\n"
-        "void launch(float *x) { parent<<<1, 1>>>(x); }\n",
-    }
-    bench = write(tmp_path / "sums", **files)
-    done = bench.run("build", "--json", "--variant", "torch-stable-abi211-cu*-x86_64-linux")
-    if "can be built on this machine" in done.stderr:
-        pytest.skip("needs Torch for CUDA")
-    assert done.returncode == 0, done.stderr
-    (library, *_) = (bench.root / "build").rglob("*.so")
-    elf = read_elf(library)
-    assert {"libgomp.so.1"} <= {*elf.needed}
-    registered = ("__cudaRegisterLinkedBinary", "__fatbinwrap")
-    assert not [s.name for s in elf.undefined if s.name.startswith(registered)]
-    assert [s.name for s in elf.exported] == [f"PyInit_{library.name.partition('.')[0]}"]

@@ -49,10 +49,3 @@ def test_the_first_element_of_a_block_has_64_bits(cache: Path, tmp_path: Path) -
         assert others, text
         assert [line for line in others if not WIDENING.match(line)] == []
         assert {kind.type for kind in one.image.parameters if kind.kind == "int"} == {"i64"}
-
-
-def test_kernels_with_loops_compile(cache: Path, tmp_path: Path) -> None:
-    with shop(cache, tmp_path / "project") as own:
-        made = compile_wide(own, EXAMPLES / "mm-ninetoothed", "mm", "sm_90a")
-    assert len(made) == 4  # two dtypes, fast and plain code
-    assert all(one.code.startswith(b"\x7fELF") for one in made)

@@ -423,38 +423,6 @@ def test_sources_that_import_each_other(bench: TritonProject) -> None:
     assert [one.code for one in first] != [one.code for one in second]
 
 
-def test_torch_that_is_not_there(bench: TritonProject) -> None:
-    source = (
-        """
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.library import custom_op
-import numpy as np
-
-LIMIT = tuple([torch.finfo(torch.float16).max, torch.iinfo(torch.int8).min])
-KINDS = {torch.float16: 1, torch.bfloat16: 2}
-HAS = torch.cuda.is_available()
-
-class Module(nn.Module):
-    @torch.no_grad()
-    def forward(self, x: Tensor | None) -> torch.Tensor:
-        return F.relu(x)
-
-@custom_op("my::op", mutates_args=())
-def op(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-@op.register_fake
-def _(x):
-    return x
-"""
-        + ADD
-    )
-    assert set(bench.describe({"k.py": source})) == {"k"}
-    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -619,21 +587,6 @@ def test_what_a_source_asks_is_answered_for_each_arch(bench: TritonProject) -> N
         ("x", "y", "n")
     }
     assert any("`early_config_prune` drops it" in note for note in bench.notes)
-
-
-def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: TritonProject) -> None:
-    source = f"{ADD}\nk[(1,)](1, 2, 3, 4)\n"
-    with pytest.raises(BuildError, match="is launched on import, but a build has no GPU"):
-        bench.describe({"k.py": source}, "sm_80")
-    source = f"{ASKING}\nif COUNT > 100:\n    pass\n"
-    with pytest.raises(BuildError, match="multi_processor_count` differs among") as caught:
-        bench.describe({"k.py": source}, "sm_80")
-    assert f"k.py:{len(ASKING.splitlines()) + 2}: " in str(caught.value)
-
-
-def test_prints_do_not_disturb(bench: TritonProject) -> None:
-    source = "import os\nprint('{}')\nos.system('echo hello')\n" + ADD
-    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
 
 
 def test_what_ends_the_worker(bench: TritonProject) -> None:

@@ -84,18 +84,6 @@ class TestDistribution:
         installed(machine)
         assert any("bash-static" in call for call in machine.calls()) == asked
 
-    def test_users_that_are_there_are_not_made(self, machine):
-        (machine.home / "accounts").write_text("\n".join(sorted(USERS)))
-        installed(machine)
-        assert not any(call.startswith(("useradd", "groupadd")) for call in machine.calls())
-
-    def test_a_failing_package_manager_ends_it(self, machine):
-        program(machine.tool("apt-get"), SAY + "exit 100\n")
-        done = machine.install("--with-nix")
-        assert done.returncode != 0
-        assert not machine.nix_conf.exists()
-        assert not any(call.startswith("uv tool install") for call in machine.calls())
-
     def test_debians_own_nix_conf_is_overruled(self, machine):
         """Its package brings one that turns the sandbox off: that was nobody's wish here."""
         writes = (
@@ -125,13 +113,6 @@ class TestAsRoot:
         assert done.returncode == 1
         assert "could not run as root: apt-get update" in done.stderr
         assert "run it in a terminal, or as root" in done.stderr
-
-    def test_without_sudo(self, tmp_path):
-        machine = Machine.made(tmp_path, uid=1000)
-        machine.tool("sudo").unlink()
-        done = machine.install("--with-nix")
-        assert done.returncode == 1
-        assert "this needs root" in done.stderr
 
 
 INSTALLER = """#!/bin/sh
@@ -164,25 +145,6 @@ class TestDeterminate:
         assert "linux --init none" in ran  # no systemd here
         assert "--extra-conf" in ran
         assert not any("apt-get" in call for call in online.calls())
-
-    def test_where_systemd_runs_the_installer_plans_alone(self, online):
-        online.systemd()
-        installed(online, **self.HOW, KBUILD_NIX_INSTALLER="https://mirror.example/nix")
-        (fetched,) = (call for call in online.calls() if call.startswith("curl"))
-        assert fetched.endswith(" https://mirror.example/nix")
-        ran = next(call for call in online.calls() if call.startswith("installer install"))
-        assert "--init" not in ran
-
-    def test_it_comes_first_where_it_can_be_reached(self, online):
-        """Asked in a dry run: only a real system is asked, and here it must stay as it is."""
-        said = installed(online, "--dry-run", KBUILD_ROOT="")
-        assert "installing Nix with the installer" in said or "Nix is there" in said
-        assert [call for call in online.calls() if not call.startswith(("curl", "uv"))] == []
-
-    def test_a_failing_fetch_ends_it(self, machine):
-        done = machine.install("--with-nix", **self.HOW)
-        assert done.returncode != 0
-        assert not any(call.startswith("uv tool install") for call in machine.calls())
 
     def test_a_bad_choice(self, machine):
         done = machine.install("--with-nix", KBUILD_NIX_FROM="elsewhere")
@@ -229,19 +191,6 @@ class TestANixThatIsThere:
         assert "sandbox" not in text
         assert "experimental-features" in text
 
-    def test_settings_elsewhere_count(self, machine):
-        self.conf(machine, "!include nix.custom.conf\n")
-        custom = machine.nix_conf.with_name("nix.custom.conf")
-        custom.write_text("sandbox = relaxed\n")
-        assert "keeps it" in installed(machine)
-        assert custom.read_text() == f"sandbox = relaxed\n{INCLUDE}"
-        assert machine.nix_conf.read_text() == "!include nix.custom.conf\n"
-
-    def test_without_settings_it_gets_them_and_users(self, machine):
-        installed(machine)
-        assert machine.nix_conf.read_text() == INCLUDE
-        assert machine.accounts() == USERS
-
     @pytest.mark.parametrize(
         ("text", "makes"),
         [
@@ -255,13 +204,6 @@ class TestANixThatIsThere:
         installed(machine)
         assert machine.accounts() == (USERS if makes else set())
 
-    def test_somebodys_own_needs_none(self, machine):
-        self.conf(machine, "max-jobs = 3\n")
-        (machine.home / "uid").write_text("1000\n")
-        (machine.system / "nix" / "store").mkdir(parents=True)
-        installed(machine)
-        assert machine.accounts() == set()
-
     def test_a_linked_configuration_is_left_alone(self, machine, tmp_path):
         target = tmp_path / "store.conf"
         target.write_text("max-jobs = 3\n")
@@ -272,12 +214,6 @@ class TestANixThatIsThere:
         assert "sandbox = true" in said
         assert target.read_text() == "max-jobs = 3\n"
         assert not machine.settings.exists()
-
-    def test_a_foreign_drop_in_is_left_alone(self, machine):
-        self.conf(machine, "")
-        machine.settings.write_text("mine\n")
-        assert "left alone" in installed(machine)
-        assert machine.settings.read_text() == "mine\n"
 
 
 class TestTwice:
@@ -305,15 +241,6 @@ class TestTwice:
         assert machine.accounts() == set()
         assert [call for call in machine.calls() if call != "uv tool dir --bin"] == []
 
-    def test_a_dry_uninstall_changes_nothing(self, machine):
-        installed(machine)
-        files, calls = machine.files(), machine.calls()
-        done = machine.install("--uninstall", "--with-nix", "--dry-run")
-        assert done.returncode == 0
-        assert "would run: userdel nixbld1" in done.stderr
-        assert machine.files() == files
-        assert [c for c in machine.calls()[len(calls) :] if not c.startswith("uv tool list")] == []
-
 
 class TestUninstall:
     def undone(self, machine: Machine) -> str:
@@ -339,22 +266,6 @@ class TestUninstall:
         assert machine.accounts() == {"group nixbld", "passwd nixbld1"}
         assert machine.tool("nix").exists()
         assert not any("apt-get" in call for call in machine.calls())
-
-    def test_half_made_is_half_undone(self, machine):
-        program(machine.tool("useradd"), SAY + "exit 1\n")
-        assert machine.install("--with-nix").returncode != 0
-        self.undone(machine)
-        assert machine.files() == {}
-        assert machine.accounts() == set()
-
-    def test_nothing_made(self, machine):
-        assert "made nothing for Nix" in self.undone(machine)
-
-    def test_what_was_built_stays(self, machine):
-        installed(machine)
-        (machine.system / "nix" / "store").mkdir(parents=True)
-        assert f"rm -rf {machine.system}/nix" in self.undone(machine)
-        assert (machine.system / "nix" / "store").is_dir()
 
     def test_without_the_word_nix_stays(self, machine):
         installed(machine)

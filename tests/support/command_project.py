@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -28,18 +27,6 @@ def run(
         text=True,
         check=False,
     )
-
-
-def mutant(folder: Path, *cuts: tuple[str, str]) -> Path:
-    """A copy of kbuild that lacks a text in each of some files; goes in front in PYTHONPATH."""
-    root = folder / "mutant"
-    for name in ("kbuild", "templates"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, text in cuts:
-        content = (root / file).read_text()
-        assert text in content, f"{file} does not say {text}"
-        (root / file).write_text(content.replace(text, ""))
-    return root
 
 
 @dataclass(frozen=True)

@@ -116,37 +116,6 @@ def add_strided(draw: Draw) -> Call:
 
 
 @case("triton")
-def clamp_mod(draw: Draw) -> Call:
-    dtype = draw.choose((torch.int16, torch.int32, torch.int64))
-    x = draw.tensor(*draw.shape(), dtype=dtype, layout=draw.choose(("plain", "offset", "any")))
-    low, high = sorted(draw.random.randint(-40_000, 40_000) for _ in range(2))
-    if draw.chance(0.1):
-        high = draw.choose((2**31 - 1, 2**31, 2**40))
-    divisor = draw.choose((-7, -3, -2, 1, 2, 3, 7, 10, 16, 128, 2**20))
-
-    def reference(x: Any, low: int, high: int, divisor: int) -> Any:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        n = x.numel()
-        k.clamp_mod_kernel[(cdiv(n, 128),)](x, out, n, low, high, divisor, BLOCK=128)
-        return out
-
-    return Call((x, low, high, divisor), reference)
-
-
-@case("triton")
-def prefix_sums(draw: Draw) -> Call:
-    m, n = draw.size(), draw.length(1025)
-    x = draw.tensor(m, n, dtype=draw.choose((torch.int32, torch.uint8)))
-
-    def reference(x: Any) -> Any:
-        out = torch.empty(x.shape, dtype=torch.int64, device=x.device)
-        k.prefix_sums_kernel[(m,)](x, out, n, *x.stride(), *out.stride(), BLOCK=64)
-        return out
-
-    return Call((x,), reference)
-
-
-@case("triton")
 def toggle_bytes(draw: Draw) -> Call:
     x = draw.tensor(*draw.shape(), dtype=torch.int8, layout=draw.choose(("plain", "offset")))
     return Call((x, draw.random.randint(-128, 300)), _toggled)
@@ -232,43 +201,6 @@ def total(draw: Draw) -> Call:
         k.part_sums_kernel[(len(parts),)](x, parts, n, BLOCK=256)
         k.sum_of_parts_kernel[(1,)](parts, out, len(parts), BLOCK=128)
         return out
-
-    return Call((x,), reference)
-
-
-@case("triton")
-def keep_extremes(draw: Draw) -> Call:
-    x = draw.tensor(*draw.shape(), dtype=torch.int32, layout=draw.choose(("plain", "offset")))
-    extremes = draw.tensor(2, dtype=torch.int32, layout="offset")
-
-    def reference(x: Any, extremes: Any) -> None:
-        n = x.numel()
-        k.keep_extremes_kernel[(cdiv(n, 128) + 3,)](x, extremes, n, BLOCK=128)
-
-    return Call((x, extremes), reference)
-
-
-@case("triton")
-def reverse(draw: Draw) -> Call:
-    x = draw.tensor(draw.length(), dtype=draw.choose((torch.float32, torch.int8)))
-
-    def reference(x: Any) -> Any:
-        n = x.numel()
-        out = torch.empty(n, dtype=x.dtype, device=x.device)
-        k.reverse_kernel[(cdiv(n, 256),)](x, out, n, x.stride(0), BLOCK=256)
-        return out
-
-    return Call((x,), reference)
-
-
-@case("triton")
-def halve_until_small(draw: Draw) -> Call:
-    dtype = draw.choose((torch.int32, torch.int64))
-    x = draw.tensor(*draw.shape(), dtype=dtype, layout=draw.choose(("plain", "offset")))
-
-    def reference(x: Any) -> None:
-        n = x.numel()
-        k.halve_until_small_kernel[(cdiv(n, 64),)](x, n, BLOCK=64, num_warps=2)
 
     return Call((x,), reference)
 

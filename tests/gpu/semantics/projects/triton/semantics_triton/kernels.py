@@ -85,26 +85,6 @@ def add_strided_kernel(
 
 
 @triton.jit
-def clamp_mod_kernel(x, out, n, low, high, divisor, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < n, other=0)
-    value = tl.minimum(tl.maximum(value, low), high)
-    tl.store(out + at, value // divisor + value % divisor, mask=at < n)
-
-
-@triton.jit
-def prefix_sums_kernel(x, out, N, stride_xm, stride_xn, stride_om, stride_on, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    carry = tl.zeros((), tl.int64)
-    for start in range(0, N, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        part = tl.load(x + row * stride_xm + column * stride_xn, mask=column < N, other=0)
-        sums = tl.cumsum(part.to(tl.int64), 0) + carry
-        tl.store(out + row * stride_om + column * stride_on, sums, mask=column < N)
-        carry += tl.sum(part.to(tl.int64))
-
-
-@triton.jit
 def toggle_bytes_kernel(x, n, value, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     byte = (value + tl.zeros((), tl.int32)).to(tl.int8)
@@ -183,19 +163,3 @@ def keep_extremes_kernel(x, extremes, n, BLOCK: tl.constexpr):
     value = tl.load(x + at, mask=at < n, other=0)
     tl.atomic_min(extremes, tl.min(tl.where(at < n, value, 2147483647)))
     tl.atomic_max(extremes + 1, tl.max(tl.where(at < n, value, -2147483648)))
-
-
-@triton.jit
-def reverse_kernel(x, out, n, stride_x, BLOCK: tl.constexpr):
-    at = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    tl.store(out + at, tl.load(x + (n - 1 - at) * stride_x, mask=at < n), mask=at < n)
-
-
-@triton.jit
-def halve_until_small_kernel(x, n, BLOCK: tl.constexpr):
-    """Each program loops as often as its own numbers need it."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < n, other=0)
-    while tl.max(value) > 9:
-        value = tl.where(value > 9, value // 2, value)
-    tl.store(x + at, value, mask=at < n)
