@@ -107,7 +107,7 @@ def k(N, block=64):
 
 def test_what_a_source_asks_is_answered_for_each_arch(tmp_path):
     with shop(tmp_path, ASKING) as asking:
-        found = asking.functions("cuda13", "sm_80", "sm_90a")["k"].candidates
+        found = asking.described("cuda13", "sm_80", "sm_90a")["k"].candidates
     assert [(dict(one.constants)["block"], one.archs) for one in found] == [
         (128, ("8.0",)),
         (256, ("9.0",)),

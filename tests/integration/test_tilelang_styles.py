@@ -207,14 +207,14 @@ def test_what_is_refused(tilelang, name, words, hint):
 
 class TestAutotune:
     def test_configs_made_by_a_function(self, tilelang):
-        found = tilelang.functions()["tuned"]
+        found = tilelang.described()["tuned"]
         sets = [dict(one.constants) for one in found.candidates]
         assert sets == [{"block": block, "dtype": "float32"} for block in (64, 128)]
         assert found.key == ("x.shape.0",)
         assert found.notes == ()
 
     def test_configs_in_a_list(self, tilelang):
-        found = tilelang.functions()["tuned_factory"]
+        found = tilelang.described()["tuned_factory"]
         assert [dict(one.constants) for one in found.candidates] == [{"block": 64}]
         assert found.key == ("x.shape.1", "scale")
         (note,) = found.notes
@@ -228,7 +228,7 @@ class TestAutotune:
         ],
     )
     def test_configs_that_are_not_taken_over(self, tilelang, name, words):
-        found = tilelang.functions()[name]
+        found = tilelang.described()[name]
         assert found.candidates == ()
         assert words in found.notes[0]
         with pytest.raises(AssertionError, match=words):
