@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, CommandProject
+from tests.support.command_project import ROOT, CommandProject, write_files
 from tests.support.dsl.projects import VARIANT, loaded
 from tests.support.stores import cache_with_store, dsl_store
 
@@ -106,13 +106,9 @@ def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandProje
             for name in ("loss.py", "pointwise.py", "settings.py")
         },
     }
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write_files(root, files)
     bench = CommandProject(root, cache_with_store(folder / "cache", store))
-    bench.git("init", "-q")
-    bench.git("add", "-A")
-    bench.git("commit", "-qm", "captured")
+    bench.commit()
     return bench
 
 
@@ -205,9 +201,7 @@ def test_a_gluon_kernel_is_recorded_without_a_gpu(bench: CommandProject, tmp_pat
         "copies/copy.py": GLUON,
         "calls.py": "import torch\nfrom copies.copy import copy\ncopy(torch.zeros(128, 64).half())",
     }
-    for path, content in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
+    write_files(root, files)
     own = CommandProject(root, bench.cache)
     path_of = {"PYTHONPATH": f"{ROOT}:{triton_of(bench)}:{root}"}
     own.kbuild("capture", "--record", "--no-run", "--", sys.executable, "calls.py", env=path_of)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters import Process, cluster
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 pytest.importorskip("distributed")
@@ -55,9 +55,7 @@ def write_project(folder: Path) -> Path:
     }
     for number, path in enumerate(paths):
         files[path] = (SLOW if number == 0 else QUICK).replace("@", str(number))
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
+    write_files(folder, files)
     return folder
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import Process, cluster
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 from tests.support.interpreters import make_interpreter
 
 pytestmark = [pytest.mark.torch]
@@ -63,12 +63,6 @@ def test_slow():
     mark.touch()
     time.sleep({seconds} if is_first else 0)
 """
-
-
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
 
 
 def write_project(folder: Path, *variants: str, tests: str = TESTS) -> CommandProject:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -112,9 +112,7 @@ def write(root: Path, **changed: str) -> CommandProject:
         "cpu/tables.inc": "constexpr float SHIFT = 2;\n",
         **changed,
     }
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write_files(root, files)
     headers = root.parent / "cutlass/include/cutlass"
     (root.parent / "cutlass/tools/util/include").mkdir(parents=True, exist_ok=True)
     headers.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_project import write_files
 from tests.support.stores import dsl_store
 
 ROOT = Path(__file__).parents[2]
@@ -111,9 +112,7 @@ def project(tmp_path_factory):
             "    assert kernel.scaled(torch.ones(2)).tolist() == [2, 2]\n"
         ),
     }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, files)
     return folder
 
 

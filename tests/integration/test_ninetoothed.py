@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.readers.device_code import read_device_code
-from tests.support.command_project import ROOT, CommandProject
+from tests.support.command_project import ROOT, CommandProject, write_files
 from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
@@ -116,9 +116,7 @@ def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
 
 
 def committed(bench: CommandProject) -> CommandProject:
-    bench.git("init", "-q")
-    bench.git("add", "-A")
-    bench.git("commit", "-qm", "kernel")
+    bench.commit()
     return bench
 
 
@@ -130,9 +128,7 @@ def write(bench: CommandProject, **files: str) -> CommandProject:
         "torch-ext/scale/__init__.py": "from ._ops import ops\n\nscale = ops.scale\n",
         ".gitignore": "build/\n.kbuild/\n",
     }
-    for path, text in {**content, **files}.items():
-        (bench.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (bench.root / path).write_text(text)
+    write_files(bench.root, {**content, **files})
     return committed(bench)
 
 

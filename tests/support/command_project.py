@@ -29,6 +29,13 @@ def run(
     )
 
 
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts by their paths in a folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 @dataclass(frozen=True)
 class CommandProject:
     """A project's folder, and a kbuild with a cache of its own."""
@@ -71,6 +78,11 @@ class CommandProject:
         """A git command; the same content gives the same commit."""
         done = run((*GIT, *arguments), cwd=self.root, env=COMMIT_DATE)
         assert done.returncode == 0, done.stderr
+
+    def commit(self) -> None:
+        """Commit everything, in a new repository where there is none."""
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "all")):
+            self.git(*words)
 
     def python(self, code: str, env: Mapping[str, str] | None = None) -> str:
         done = run((sys.executable, "-B", "-c", code), cwd=self.cache, env=env)
