@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,25 +66,3 @@ def test_a_build_that_ran_out_of_time_is_continued(
     assert not (bench.root / "build").exists()
     entry = bench.built("--backend", "cpu")
     assert entry["status"] == "built"
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("need_torch")
-def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], CommandProject]) -> None:
-    bench = example(STABLE)
-    process = subprocess.Popen(  # noqa: TID251
-        (sys.executable, "-m", "kbuild", "build", "--backend", "cpu", "-j1"),
-        cwd=bench.root,
-        env={**os.environ, **cache_of(bench), "KBUILD_CACHE": "off"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(bench.root.glob(".kbuild/*/tree/build.ninja")) and process.poll() is None:
-        time.sleep(0.05)
-    done = bench.kbuild("toolchain", "prune", "--all", expect=4)
-    assert process.poll() is None
-    assert "nothing was removed" in done.stderr
-    bench.kbuild("toolchain", "prune", "--all", "--dry-run")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    bench.kbuild("toolchain", "prune", "--all")

@@ -143,23 +143,3 @@ def test_openmp_is_linked_and_shared_with_torch(built: tuple[CommandProject, Pat
 def test_no_check_refuses_it(built: tuple[CommandProject, Path]) -> None:
     bench, folder = built
     bench.kbuild("check", "--strict", "--no-load", str(folder))
-
-
-def test_what_the_sources_show_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
-    other = '\n[kernel.rest]\nbackend = "cpu"\ndepends = []\nsrc = ["cpu/rest.cpp"]\n'
-    wrong = (
-        PACKAGE + '\n\nimport torch\n\n\n@torch.library.custom_op("mine::op", mutates_args=())\n'
-    )
-    wrong += "def op(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n"
-    bench = write(
-        tmp_path / "sums",
-        **{
-            "build.toml": BUILD + other,
-            "cpu/rest.cpp": "#error is compiled\n",
-            "torch-ext/sums/__init__.py": wrong,
-        },
-    )
-    done = bench.kbuild("build", "--with-source", "cutlass_3_8=../cutlass", expect=6)
-    assert "sums would fail its checks" in done.stderr
-    assert "is compiled" not in done.stderr
-    assert not (bench.root / ".kbuild").exists() or not list(bench.root.rglob("*.o"))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import GIT, ROOT, run
-from tests.support.nix.sandbox import SYSTEM, Sandbox, why_not
+from tests.support.command_project import GIT, ROOT, CommandProject, run
+from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
 
 pytestmark = [
     pytest.mark.nix,
@@ -287,6 +290,36 @@ class TestBundle:
         copied = stale / "metadata.json"
         assert os.access(copied, os.W_OK)
         assert not copied.is_symlink()
+
+
+@dataclass(frozen=True)
+class NixProject(CommandProject):
+    """A project that kbuild builds with the settings of a sandbox."""
+
+    sandbox: Sandbox
+
+    def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        path = f"{Path(str(NIX)).parent}{os.pathsep}{os.environ['PATH']}"
+        own = {"KBUILD_TOOLCHAIN": "", **self.sandbox.environment(), "PATH": path}
+        if arguments[0] == "build":
+            overrides = self.sandbox.overrides(self.root)
+            arguments = ("build", "--driver", "nix", *arguments[1:], "--", *overrides)
+        return super().run(*arguments, env={**own, **(env or {})})
+
+
+class TestDriver:
+    """What Nix says, and recordings of it, are in tests/unit/pipeline/test_nix_build.py."""
+
+    def test_a_variant_is_built_copied_and_up_to_date(self, sandbox, tmp_path) -> None:
+        project = NixProject(stable_abi(sandbox, tmp_path), tmp_path / "cache", sandbox)
+        project.git("init", "-q")
+        project.git("add", "-A")
+        assert project.build("--variant", STABLE_CPU)[STABLE_CPU]["status"] == "built"
+        project.kbuild("check-builds", "--skip", "load")
+        (project.root / "README.md").write_text("another\n")
+        assert project.build("--variant", STABLE_CPU)[STABLE_CPU]["status"] == "up-to-date"
 
 
 class TestNewProject:
