@@ -73,22 +73,6 @@ def test_a_table_is_measured_and_then_remembered(variant, project, gpu, capsys):
     assert again["results"] == device["results"]
 
 
-def test_times_are_repeatable(variant, project, capsys):
-    """A second measurement, in another folder, agrees within a few percent."""
-    (first,) = tables_of(project)
-    other = project.parent / "again"
-    other.mkdir()
-    for file in project.glob("*.py"):
-        (other / file.name).write_bytes(file.read_bytes())
-    argv = ["tune", str(other), "--variant", str(variant), "--python", sys.executable]
-    assert main(argv) == 0
-    capsys.readouterr()
-    (second,) = tables_of(other)
-    theirs = {row.place: row for row in second.rows}
-    ratios = [theirs[row.place].microseconds / row.microseconds for row in first.rows]
-    assert all(0.9 < ratio < 1.1 for ratio in ratios), ratios
-
-
 def test_runs_on_all_gpus_agree_with_one(variant, project, gpu, capsys):
     """GPUs of one model share the calls; the table is that of one GPU, within a few percent."""
     import torch

@@ -209,12 +209,6 @@ def newer_instructions(code: bytes, folder: Path) -> list[str]:
     return NEWER_THAN_ALL_CPUS_HAVE.findall(said.output)
 
 
-def test_the_hosts_part_runs_on_every_cpu(bench: CuteProject, tmp_path: Path) -> None:
-    """The DSL would write AVX-512 where the compiling machine has it."""
-    for one in bench.compiled(OP, SOURCE, "sm_80"):
-        assert newer_instructions(one.code, tmp_path) == []
-
-
 def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
     codes = []
     for place in ("here", "there/deeper"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -65,17 +64,3 @@ def test_reproduce(tiny: CommandProject) -> None:
     done = tiny.kbuild("reproduce", "--json")
     (outcome,) = json.loads(done.stdout)
     assert (outcome["variant"], outcome["status"]) == (built["variant"], "same")
-
-
-def test_a_changed_library_is_found_and_explained(tiny: CommandProject) -> None:
-    built = tiny.built("--backend", "cpu")
-    source = tiny.root / "cpu" / "quiet.cpp"
-    source.write_text(source.read_text().replace("TINY_SAYS", "TINY_TELL"))
-    shutil.rmtree(tiny.root / ".git")  # or the recorded commit would be built
-    done = tiny.kbuild("reproduce", "--json", expect=6)
-    (outcome,) = json.loads(done.stdout)
-    found = {one["path"]: one["lines"] for one in outcome["differences"]}
-    assert len(found) == 2  # the library, and the metadata with its digest
-    (lines,) = [lines for path, lines in found.items() if path.endswith(".so")]
-    assert lines[0].startswith("byte 0x")
-    assert Path(built["path"]).is_dir()

@@ -55,13 +55,6 @@ class TestDistribution:
         assert call in machine.calls()
         assert machine.accounts() == USERS
 
-    def test_no_known_package_manager(self, tmp_path):
-        machine = Machine.made(tmp_path, manager="brew")
-        done = machine.install("--with-nix")
-        assert done.returncode == 1
-        assert "apt-get, dnf, pacman, zypper" in done.stderr
-        assert not any(call.startswith("uv tool install") for call in machine.calls())
-
     def test_a_daemon_where_systemd_runs(self, tmp_path):
         machine = Machine.made(tmp_path, uid=1000)
         machine.systemd()
@@ -72,17 +65,6 @@ class TestDistribution:
         assert "systemctl enable --now nix-daemon.socket" in calls
         assert "usermod -aG nix-users somebody" in calls
         assert "log in again" in said
-
-    @pytest.mark.parametrize("asked", [True, False])
-    def test_the_shell_of_debians_sandbox(self, machine, asked):
-        """Newer packages of Nix lend `bash-static` to the sandbox and do not depend on it."""
-        paths = "/bin/sh=/usr/bin/bash-static" if asked else ""
-        text = (
-            machine.tool("apt-get").read_text().replace("2.8.0", f"2.8.0\\nsandbox-paths = {paths}")
-        )
-        program(machine.tool("apt-get"), text.replace('echo "nix', 'printf "nix'))
-        installed(machine)
-        assert any("bash-static" in call for call in machine.calls()) == asked
 
     def test_debians_own_nix_conf_is_overruled(self, machine):
         """Its package brings one that turns the sandbox off: that was nobody's wish here."""
@@ -105,14 +87,6 @@ class TestAsRoot:
         sudo = [call for call in machine.calls() if call.startswith("sudo")]
         assert len(sudo) > 10
         assert all(call.startswith("sudo -n ") for call in sudo)
-
-    def test_sudo_that_would_ask(self, tmp_path):
-        machine = Machine.made(tmp_path, uid=1000)
-        program(machine.tool("sudo"), "#!/bin/sh\necho sudo: a password is required >&2\nexit 1\n")
-        done = machine.install("--with-nix")
-        assert done.returncode == 1
-        assert "could not run as root: apt-get update" in done.stderr
-        assert "run it in a terminal, or as root" in done.stderr
 
 
 INSTALLER = """#!/bin/sh
@@ -146,11 +120,6 @@ class TestDeterminate:
         assert "--extra-conf" in ran
         assert not any("apt-get" in call for call in online.calls())
 
-    def test_a_bad_choice(self, machine):
-        done = machine.install("--with-nix", KBUILD_NIX_FROM="elsewhere")
-        assert done.returncode == 1
-        assert "is not determinate or distribution" in done.stderr
-
     def test_uninstall_runs_its_own(self, online):
         installed(online, **self.HOW)
         program(online.system / "nix" / "nix-installer", SAY)
@@ -183,14 +152,6 @@ class TestANixThatIsThere:
         installed(machine)
         assert machine.nix_conf.read_text() == f"max-jobs = 3\n{INCLUDE}"
 
-    def test_what_it_says_is_kept_and_said(self, machine):
-        self.conf(machine, "sandbox = relaxed\nsandbox-fallback = false\n")
-        said = installed(machine)
-        assert "says `sandbox = relaxed` and keeps it; kbuild would have `sandbox = true`" in said
-        text = machine.settings.read_text()
-        assert "sandbox" not in text
-        assert "experimental-features" in text
-
     @pytest.mark.parametrize(
         ("text", "makes"),
         [
@@ -203,17 +164,6 @@ class TestANixThatIsThere:
         self.conf(machine, text)
         installed(machine)
         assert machine.accounts() == (USERS if makes else set())
-
-    def test_a_linked_configuration_is_left_alone(self, machine, tmp_path):
-        target = tmp_path / "store.conf"
-        target.write_text("max-jobs = 3\n")
-        machine.nix_conf.parent.mkdir(parents=True)
-        machine.nix_conf.symlink_to(target)
-        said = installed(machine)
-        assert "left alone" in said
-        assert "sandbox = true" in said
-        assert target.read_text() == "max-jobs = 3\n"
-        assert not machine.settings.exists()
 
 
 class TestTwice:

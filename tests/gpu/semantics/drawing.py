@@ -16,7 +16,6 @@ import torch
 SIZES = (0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257)
 LENGTHS = (*SIZES, 511, 512, 513, 1000, 1024, 1025, 2048, 4095, 4096, 4097, 8192, 10_007, 65_536)
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.25, 1e-3, 1e30, math.inf, -math.inf, math.nan)
-INTEGERS = (0, 1, -1, 2, 3, 7, 16, 17, 64, -16, 127, 128, 255, 1000, 2**31 - 1, -(2**31))
 LAYOUTS = ("plain", "plain", "offset", "offset", "any", "any", "expanded")
 GUARD = 48
 """Elements around each tensor that nothing may touch."""
