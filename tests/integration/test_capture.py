@@ -16,7 +16,6 @@ import pytest
 from kbuild.plugins.capture.description import snake_case
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
-from kbuild.plugins.capture.values import evaluated, truth
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers
@@ -59,11 +58,6 @@ def packed(x_ptr, out_ptr, starts_ptr, group, rows, n, stride, ones, BLOCK: tl.c
         tl.store(place + tl.arange(0, BLOCK), total)
 
 
-def one_of(x):
-    assert x.shape[1] in {2, 4}
-    return launch(x, torch.empty_like(x), BLOCK={2: 16, 4: 32}[x.shape[1]])
-
-
 def launch_packed(x, starts):
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, n = x.shape
@@ -86,16 +80,6 @@ def norm(x, eps=1e-6):
     return out
 
 
-def computed_warps(x):
-    block = triton.next_power_of_2(x.shape[1])
-    warps = min(max(block // 256, 1), 8)
-    return launch(x, torch.empty_like(x), BLOCK=block, num_warps=warps)
-
-
-def item(x):
-    return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))
-
-
 def copied(x):
     x = x.contiguous()
     return launch(x, torch.empty_like(x), BLOCK=128)
@@ -115,10 +99,6 @@ def filled(x):
 
 def summed(x):
     return launch(x, torch.empty_like(x, dtype=torch.float32), BLOCK=128).sum(-1).to(x.dtype)
-
-
-def total(x):
-    return x.sum(-1)
 
 
 def optional(x, bias=None, *, flag=False):
@@ -159,17 +139,6 @@ def counted(x):
     rows = int(x.shape[0])
     assert isinstance(x.shape[0], int) and isinstance(float(rows), float)
     return launch(x, torch.empty_like(x), BLOCK=128) * float(rows)
-
-
-def compared(x):
-    if torch.equal(x, torch.tensor(1.0, device=x.device)):
-        return x
-    return launch(x, torch.empty_like(x), BLOCK=128)
-
-
-def halves(x):
-    rows = x.view(2, -1).contiguous()
-    return launch(rows, torch.empty_like(rows), BLOCK=128)
 
 
 class Marked(torch.autograd.Function):
@@ -398,13 +367,6 @@ def described_rows(x):
     return out
 
 
-def implied(x):
-    rows, n = x.shape
-    if n != 64:
-        raise ValueError("rows have 64 elements")
-    return launch(x, torch.empty_like(x), BLOCK=128 if rows * n % 16 == 0 else 64)
-
-
 @functools.lru_cache
 def generation():
     major, _ = torch.cuda.get_device_capability()
@@ -472,17 +434,15 @@ X = {"shape": ["M", "N"], "dtypes": ["float16"]}
 ONLY_X = {"x": X}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
-    **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
-    "computed_warps": ONLY_X,
-    "one_of": ONLY_X,
-    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
-    **dict.fromkeys(("halves", "Marked"), ONLY_X),
+    **dict.fromkeys(("copied", "strided", "in_place", "filled", "summed"), ONLY_X),
+    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted"), ONLY_X),
+    "Marked": ONLY_X,
     "declared": {"x": {**X, "contiguous": True}},
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
-    **dict.fromkeys(("implied", "cached", "strided again"), ONLY_X),
+    **dict.fromkeys(("cached", "strided again"), ONLY_X),
     **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     **dict.fromkeys(("expanded_rows", "without_expanded", "copied_if_expanded", "nothing"), ONLY_X),
     **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
@@ -513,7 +473,6 @@ FROM_ZERO = (
     "by_logarithm",
 )
 SIZES = {
-    "one_of": [1, 5],
     "described_rows": [64, 64],
     "looked_up": [0, 5],
     **{name: [0, 4096] for name in FROM_ZERO},
@@ -807,90 +766,8 @@ def blocks(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
     }
 
 
-def raised(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
-    """The conditions of each path that ends in an error, and the error."""
-    return {tuple(t["guards"]): t["raises"] for t in traces(answer) if t["raises"]}
-
-
 def unproven(answer: dict[str, Any]) -> list[list[str]]:
     return [conditions for run in answer["runs"] for conditions in run["unproven"]]
-
-
-def test_strides_may_be_zero(answers: dict[str, Any]) -> None:
-    assert blocks(answers["expanded_rows"]) == {
-        ("stride(x, 0) != 0",): "128", ("stride(x, 0) == 0",): "64",
-    }  # fmt: skip
-    without = answers["without_expanded"]
-    assert set(blocks(without)) == {("stride(x, 0) != 0", "stride(x, 1) != 0")}
-    assert set(raised(without).values()) == {"AssertionError: expanded rows"}
-    copies = {
-        tuple(trace["guards"]): [step.get("aten") for step in trace["steps"]]
-        for trace in traces(answers["copied_if_expanded"])
-    }
-    assert copies.pop(("stride(x, 0) != 0", "stride(x, 1) != 0")) == [None]
-    assert {*map(tuple, copies.values())} == {("contiguous", None)}
-
-
-def test_sizes_may_be_zero(answers: dict[str, Any]) -> None:
-    paths = {tuple(trace["guards"]): trace for trace in traces(answers["nothing"])}
-    assert not raised(answers["nothing"])
-    empty = [trace for guards, trace in paths.items() if guards[-1].endswith("== 0")]
-    assert [trace["steps"] for trace in empty] == [[]]
-
-
-def test_memory_is_as_large_as_strides_reach(answers: dict[str, Any]) -> None:
-    (buffer,) = only(answers["padded"])["buffers"]
-    (size,) = buffer["sizes"]
-    assert buffer["strides"] == ["1"]
-    values = {"M": 3, "N": 65}
-    assert evaluated(size, values) == 128 * 2 + 65
-    assert evaluated(size, {**values, "M": 0}) == evaluated(size, {**values, "N": 0}) == 0
-    out = only(answers["padded"])["outputs"][0]
-    assert (out["sizes"], out["strides"]) == (["M", "N"], ["64 * cdiv(N, 64)", "1"])
-    (buffer,) = only(answers["transposed"])["buffers"]
-    assert evaluated(buffer["sizes"][0], values) == 3 * 65
-    assert evaluated(buffer["sizes"][0], {"M": 0, "N": 3}) == 0
-
-
-def test_views_beyond_their_memory_end_in_an_error(answers: dict[str, Any]) -> None:
-    (error,) = raised(answers["beyond"]).values()
-    assert "reaches beyond" in error
-    (guards,) = blocks(answers["beyond"])
-    assert not all(truth(guard, {"M": 2, "N": 2}) for guard in guards)
-    assert all(truth(guard, {"M": 1, "N": 2}) for guard in guards)
-
-
-def test_numbers_may_be_negative(answers: dict[str, Any]) -> None:
-    assert set(blocks(answers["signed"]).values()) == {"16", "32"}
-    assert set(blocks(answers["solved"]).values()) == {"16", "32", "64"}
-    assert set(blocks(answers["parity"]).values()) == {"16", "32"}
-    assert unproven(answers["signed"]) == unproven(answers["parity"]) == []
-
-
-def test_no_number_is_divided_by_zero(answers: dict[str, Any]) -> None:
-    assert raised(answers["divided"]) == {
-        ("N == 0",): "ZeroDivisionError: division by zero",
-        ("N != 0", "n == 0"): "ZeroDivisionError: division by zero",
-    }
-    assert set(blocks(answers["divided"])) == {("N != 0", "n != 0")}
-
-
-def test_a_dimension_has_the_elements_that_are_asked_for(answers: dict[str, Any]) -> None:
-    assert all(error.startswith("IndexError") for error in raised(answers["elements"]).values())
-    (guards,) = blocks(answers["elements"])
-    for sizes, is_taken in (((1, 4), True), ((0, 4), False), ((1, 3), False)):
-        values = dict(zip("MN", sizes, strict=True))
-        assert all(truth(guard, values) for guard in guards) == is_taken
-
-
-def test_strides_of_copies_are_never_zero(answers: dict[str, Any]) -> None:
-    (step,) = [s for s in only(answers["copied_rows"])["steps"] if "launch" in s]
-    assert step["arguments"]["stride"] == {"int": "max(N, 1)"}
-
-
-def test_rounded_logarithms_are_powers_of_two(answers: dict[str, Any]) -> None:
-    assert raised(answers["by_logarithm"]) == {("N <= 0",): "ValueError: math domain error"}
-    assert all("next_pow2(N)" in block for block in blocks(answers["by_logarithm"]).values())
 
 
 @pytest.mark.parametrize(
