@@ -151,10 +151,6 @@ class Cute(Language):
     has_host_code = True
     shaped = True
     init_backends = ("cuda",)
-    capture_refusal = (
-        "a kernel is compiled for the memory and the layout of the tensors of a call, and tensors "
-        "of a captured call have no memory"
-    )
     init_note = (
         "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
         f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"

@@ -39,7 +39,6 @@ class NineToothed(Triton):
     init_backends = ("cuda",)
     settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
     has_jit_fallback = False
-    launch_runtime = launch_recorder = None
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""
