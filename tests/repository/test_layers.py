@@ -96,8 +96,8 @@ def test_the_hub_client_is_imported_when_it_is_used() -> None:
 # Parts that are about one vendor's devices: their file formats, toolkits and compilers.
 OF_VENDORS = (
     "backends", "checks/readers", "dsl", "ops/expand.py", "ops/image.py", "ops/language.py",
-    "ops/unit.py", "plugins/capture/triton", "plugins/debian", "toolchains/wheels", "toolchains/cuda_toolkits.py",
-    "toolchains/from_wheels.py", "toolchains/rocm.py",
+    "ops/unit.py", "plugins/capture/triton", "plugins/debian", "toolchains/wheels",
+    "toolchains/cuda_toolkits.py", "toolchains/from_wheels.py", "toolchains/rocm.py",
 )  # fmt: skip
 # What stands there is no backend's name, or is how somebody else writes it.
 OTHER_WORDS = {

@@ -11,7 +11,7 @@ _TRITON = Path(__file__).with_name("triton")
 
 @dataclass(frozen=True)
 class CapturedLanguage:
-    """How kernels of a language are captured."""
+    """The way in which kernels of a language are captured."""
 
     captured_as: str = ""
     """Language of kernels that captured functions launch; empty if no functions are captured."""
