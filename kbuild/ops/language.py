@@ -234,7 +234,7 @@ class Language(Dialect):
     def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
         """Generate the Python function `_jit_<op>`, which launches kernels with the DSL itself.
 
-        It follows `kbuild.dsl.python_package.JIT_HEAD`. Only languages with
+        It follows `templates/package/jit_head.py`. Only languages with
         `has_jit_fallback` implement it. Launches have their final candidates.
         """
         raise NotImplementedError

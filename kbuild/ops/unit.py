@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.steps import ConstantPairs, Pairs
 
 ImageKind = Literal["cubin", "ptx", "hsaco", "object"]
@@ -148,21 +147,6 @@ class KernelUnit:
     """Integer arguments that are assumed to be 1."""
     int64: tuple[str, ...] = ()
     """Integer arguments with 64 bits; others have 32."""
-
-    def __post_init__(self) -> None:
-        for tensor, dtype in self.dtypes:
-            if dtype not in DTYPES:
-                raise ValueError(f"`{tensor}` has the unknown dtype `{dtype}`")
-        for name, dtype in self.dtype_constants:
-            if dtype not in DTYPES:
-                raise ValueError(f"the constant `{name}` is the unknown dtype `{dtype}`")
-        unknown = set(self.absent) - dict(self.dtypes).keys()
-        if unknown:
-            raise ValueError(f"{', '.join(sorted(unknown))}: absent, but not a tensor")
-        if not self.aligned and (self.divisible or self.ones):
-            raise ValueError("a plain unit assumes nothing")
-        if not self.functions:
-            raise ValueError("a unit compiles a function")
 
     def key(self, sources: Mapping[str, str], toolchain: Mapping[str, str]) -> str:
         """Return the cache key of the unit's image: 64 hexadecimal digits.

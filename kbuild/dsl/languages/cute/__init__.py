@@ -143,7 +143,6 @@ class Cute(Language):
 
     name = "cute"
     decorator = "@cute.jit"
-    only_decorated = True
     worker = "cute"
     exporter_class = "kbuild.dsl.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)

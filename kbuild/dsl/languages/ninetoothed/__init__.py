@@ -29,7 +29,6 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     decorator = ""
-    only_decorated = False
     worker = "ninetoothed.compiler"
     exporter_class = ""
     distributions = ("ninetoothed", "triton")

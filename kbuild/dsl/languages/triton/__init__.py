@@ -69,7 +69,6 @@ class Triton(Language):
 
     name = "triton"
     decorator = "@triton.jit"
-    only_decorated = True
     worker = "triton"
     exporter_class = "kbuild.dsl.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)

@@ -62,7 +62,7 @@ _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
 
 
 def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
-    """Python source of the op's fallback; requires `JIT_HEAD` and the op's fake kernel."""
+    """Python source of the op's fallback; requires `jit_head.py` and the op's fake kernel."""
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
     single, listed = (",", "(_results,)") if len(op.results) == 1 else ("", "_results")
