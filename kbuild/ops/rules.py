@@ -75,7 +75,13 @@ def _check_section(
     yield from _unknown_keys(name, section.table, document, context)
     yield from section.issues
     if not any(issue.path[2:3] == ("toolchain",) for issue in section.issues):
-        yield from _check_toolchain(name, document, dialect)
+        path = ("kernel", name, "toolchain")
+        text = document.text(*path)
+        pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
+        reason = dialect.unsupported_reason(pins) if pins else None
+        if reason is not None:
+            what, _, hint = reason.partition("; ")
+            yield Issue(path, what, hint)
 
 
 def _check_frameworks(sections: Sequence[DslSection], document: Document) -> Iterator[Issue]:
@@ -130,16 +136,6 @@ def _is_below(text: str, floor: Version) -> bool:
         return Version.parse(text) < floor
     except ValueError:
         return False
-
-
-def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
-    path = ("kernel", name, "toolchain")
-    text = document.text(*path)
-    pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
-    reason = dialect.unsupported_reason(pins) if pins else None
-    if reason is not None:
-        what, _, hint = reason.partition("; ")
-        yield Issue(path, what, hint)
 
 
 def _check_dsl_backends(

@@ -64,7 +64,10 @@ class ObjectCompiler(ABC):
             "threads": 1,
             "cluster": [1, 1, 1],
             "tensor_maps": [],
-            "constants": {name: _plain(v) for name, v in request["constants"].items()},
+            "constants": {
+                name: (v["dtype"] if isinstance(v, dict) else v)
+                for name, v in request["constants"].items()
+            },
             "divisible": [],
             "ones": [],
             **self.compile_function(function, request, sources),
@@ -102,10 +105,6 @@ class ObjectCompiler(ABC):
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return type(self).functions(sources.main(), sources.owns)
-
-
-def _plain(value: Any) -> Any:
-    return value["dtype"] if isinstance(value, dict) else value
 
 
 def image_type(dtype: str) -> str:
