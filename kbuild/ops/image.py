@@ -73,7 +73,6 @@ class TensorMap:
     block: tuple[int, ...]
     """Box that one copy loads, which may be smaller than the kernel's block."""
     element_size: int
-    """Bytes of an element."""
     element_type: int
     """`CUtensorMapDataType`."""
     swizzle: int
@@ -105,7 +104,6 @@ class KernelImage:
     shared: int
     """Bytes of dynamic shared memory."""
     threads: int
-    """Threads of a block."""
     cluster: tuple[int, int, int] = (1, 1, 1)
     scratch: int = 0
     """Bytes of global scratch memory for each block."""

@@ -71,7 +71,6 @@ class TunedTable:
     """`sm_90` (without a feature letter), `gfx942`."""
     rows: tuple[TunedRow, ...] = ()
     driver: str = ""
-    """Release of the GPU's driver."""
     versions: tuple[tuple[str, str], ...] = ()
     """Program -> version, for the record: `kbuild`, `torch`, the DSL."""
 

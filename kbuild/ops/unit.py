@@ -119,17 +119,14 @@ class KernelUnit:
 
     language: str
     kernel: str
-    """Name of the `[kernel.*]` section."""
     op: str
     launch: int
-    """Index into the op's launches."""
     functions: tuple[str, ...]
     """Name of the function; of several names, the first that the source defines."""
     target: ImageTarget
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype."""
     absent: tuple[str, ...] = ()
-    """Tensors that are None."""
     scalars: tuple[tuple[str, str], ...] = ()
     """Names that are not tensors -> `int`, `float` or `bool`."""
     args: tuple[tuple[str, str], ...] = ()
@@ -138,7 +135,6 @@ class KernelUnit:
     dtype_constants: tuple[tuple[str, str], ...] = ()
     """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()
-    """Launch options such as `num_warps`."""
     aligned: bool = False
     """True if pointers are assumed to be divisible by 16, and `divisible` and `ones` apply."""
     divisible: tuple[str, ...] = ()

@@ -113,7 +113,6 @@ class WorkloadResult:
     bytes_moved: int = 0
     flops: float | None = None
     dtype: str = ""
-    """The dtype of its operands, by Torch's name."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Side -> how its result differs from the reference."""
     error: str = ""

@@ -49,12 +49,10 @@ class BenchmarkSession:
 
     host: ProbeHost
     root: Path
-    """The project."""
     scripts: Sequence[Path]
     sides: Mapping[str, Path]
     """`kernel`, and perhaps `against` -> a variant's folder."""
     device: str
-    """`cpu`, `cuda:0`."""
     only: tuple[str, ...] = ()
     """Substrings of the names of workloads to measure; all when empty."""
     processes: int = PROCESSES

@@ -54,13 +54,11 @@ class TuneResult:
     device: Device
     results: tuple[KeyResult, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Calls that were not measured, with reasons."""
     unmeasured: int = 0
     """Number of jobs that the time was too short for."""
     path: str = ""
     """Path of the table, relative to the project; empty if nothing was measured."""
     error: KbuildError | None = None
-    """Error that ended the tuning."""
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -86,7 +84,6 @@ class TuningRun:
     wish: TuneRequest
     progress: TuningProgress
     journals: Path
-    """Folder of the journals."""
 
     def perform(self) -> TuneResult:
         """Measure, and write the table.

@@ -27,7 +27,6 @@ class ObjectCompiler(ABC):
 
     distribution: ClassVar[str]
     version: ClassVar[str]
-    """Version of the imported distribution."""
     what: ClassVar[str]
     """Description of a kernel function in messages, such as `@cute.jit`."""
     functions: ClassVar[Callable[[ModuleType, Callable[[str], bool]], Mapping[str, Any]]]

@@ -43,7 +43,6 @@ class SourceModules(Loader, MetaPathFinder):
         self._loaded: dict[str, ModuleType] = {}
         self._main: ModuleType | None = None
         self.device = TargetDevice()
-        """Device that answers the questions of these modules."""
 
     def told_of(self, facts: Mapping[str, Any] | None) -> bool:
         """Set the device; False if modules that asked about another one must be reimported."""

@@ -42,7 +42,6 @@ class EmittedSource:
     shared: int
     """Bytes of dynamic shared memory."""
     flags: tuple[str, ...]
-    """Additional options for nvcc."""
 
 
 def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> EmittedSource:

@@ -58,9 +58,7 @@ class DimensionCheck:
     """A check that a dimension has the value that the code assumes."""
 
     argument: str
-    """C++ expression of the actual value."""
     wanted: str
-    """C++ expression of the assumed value."""
     label: str
     """Name in messages, such as `A.shape[1]`."""
 

@@ -41,7 +41,6 @@ class RaceRules:
     precision: float = 0.002
     """Standard error of the best median, relative to it, at which the race ends."""
     seconds: float = 30.0
-    """Maximum seconds of one race."""
     window_s: float = 0.05
     """Seconds of a window of the warm-up, whose time must be steady: clocks rise with work and
     fall under heavy load."""
