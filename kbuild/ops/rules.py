@@ -188,11 +188,11 @@ def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
         text = "\n".join(tree.read_text(file) for file in section.sources)
     except (ConfigError, OSError):
         return  # another rule reports the file
-    words = {*re.findall(r"\w+", text)}
-    if not words or _DYNAMIC.search(text):
+    known = {*re.findall(r"\w+", text)}
+    if not known or _DYNAMIC.search(text):
         return
     for launch in (launch for op in section.ops for launch in op.launches):
-        if words.isdisjoint(launch.functions):
+        if known.isdisjoint(launch.functions):
             wanted = " or ".join(f"`{name}`" for name in launch.functions)
             hint = one_of(launch.functions[0], re.findall(r"\bdef\s+(\w+)", text))
             message = f"there is no {wanted} in `{section.sources[0]}`"
