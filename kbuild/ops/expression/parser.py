@@ -33,7 +33,7 @@ from kbuild.ops.expression.nodes import (
 
 _MAX_PARTS = 300
 """Maximum of words and operators: recursive functions process each part."""
-_MAX_DEPTH = 30
+_MAX_DEPTH = 60
 """Maximum of nested parts, except for the left side of operators."""
 _PART = re.compile(r"\w+|[^\w\s]+")
 _STRING = re.compile(r"'[^'\"\\]*'|\"[^'\"\\]*\"")
