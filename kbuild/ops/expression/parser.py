@@ -33,8 +33,8 @@ from kbuild.ops.expression.nodes import (
 
 _MAX_PARTS = 300
 """Maximum of words and operators: recursive functions process each part."""
-_MAX_DEPTH = 60
-"""Maximum of nested parts, except for the left side of operators."""
+_MAX_DEPTH = 30
+"""Maximum of nested calls, signs, `not` and `if`; `_MAX_PARTS` limits what else is nested."""
 _PART = re.compile(r"\w+|[^\w\s]+")
 _STRING = re.compile(r"'[^'\"\\]*'|\"[^'\"\\]*\"")
 _OTHER_CHARACTER = re.compile(r"[^\w\s+\-*/%()\[\]<>=!,.]", re.ASCII)
@@ -150,15 +150,15 @@ class ExpressionReader:
             case ast.UnaryOp(ast.USub(), operand):
                 return Negative(self.nested(operand), column)
             case ast.BinOp(left, operator, right) if type(operator) in _SYMBOLS:
-                sides = self.node(left), self.nested(right)
+                sides = self.node(left), self.node(right)
                 return BinaryOp(_SYMBOLS[type(operator)], *sides, column)
             case ast.BoolOp(operator, values):
-                node, *others = map(self.nested, values)
+                node, *others = map(self.node, values)
                 for other in others:
                     node = Logic(_SYMBOLS[type(operator)], node, other, column)
                 return node
             case ast.IfExp(test, then, otherwise):
-                parts = self.nested(test), self.nested(then), self.nested(otherwise)
+                parts = self.node(test), self.node(then), self.nested(otherwise)
                 return Conditional(*parts, column)
             case ast.Compare():
                 return self._compare(tree)
@@ -194,14 +194,14 @@ class ExpressionReader:
                 name = f"dtype({self._tensor('dtype', tensor)})"
                 is_it = Match(name, self._string(dtype), column)
                 return is_it if isinstance(equality, ast.Eq) else Not(is_it, column)
-        left = self.nested(tree.left)
+        left = self.node(tree.left)
         if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
             return match
         if unknown := [operator for operator in tree.ops if type(operator) not in _SYMBOLS]:
             is_none = isinstance(unknown[0], (ast.Is, ast.IsNot))
             hint = _ADVICE[type(None)] if is_none else ""
             raise self.error(tree, "has no meaning in an expression", hint)
-        parts = [left, *map(self.nested, tree.comparators)]
+        parts = [left, *map(self.node, tree.comparators)]
         pairs = zip(tree.ops, pairwise(parts), strict=True)
         first, *others = (Compare(_SYMBOLS[type(op)], *sides, column) for op, sides in pairs)
         node: Node = first

@@ -124,12 +124,12 @@ A, B, C = Name("a"), Name("b"), Name("c")
 @pytest.mark.parametrize(
     "text",
     [
-        "min(a, " * 61 + "a" + ")" * 61,
-        "-" * 70 + "a",
-        "+" * 70 + "a",
-        "not " * 70 + "a",
-        "-(" * 61 + "a" + ")" * 61,
-        "a if b else " * 61 + "a",
+        "min(a, " * 31 + "a" + ")" * 31,
+        "-" * 40 + "a",
+        "+" * 40 + "a",
+        "not " * 40 + "a",
+        "-(" * 31 + "a" + ")" * 31,
+        "a if b else " * 31 + "a",
     ],
 )
 def test_deep_nesting_is_refused(text):
