@@ -55,14 +55,13 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
         names = ", ".join(name for name, _ in models)
         with space.locked(say=ctx.ui.say), ctx.ui.progress(f"tuning on {names}", 0) as progress:
             view, runs = TuningProgress(progress), []
-            for (name, _), alike in models.items():
+            for alike in models.values():
                 variant = variants[alike[0].build]
                 description, wish = read_request(args, ctx, variant)
                 setting = WorkerSettings(
                     probes.connect(), variant, description.namespace, root, ends, say=ctx.ui.warn
                 )
-                shown = view.of_model(name)
-                runs.append(TuningRun(setting, description, alike, wish, shown, space.root))
+                runs.append(TuningRun(setting, description, alike, wish, view, space.root))
             return tune_models(runs)
 
 

@@ -174,7 +174,6 @@ _MAX_SHOWN = 8
 """Number of left-out images that are named one by one in warnings."""
 
 Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
-"""Every kernel with its images."""
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,6 @@ def _closeness(target: ImageTarget) -> tuple[bool, tuple[int, int], str]:
 
 
 CompileUnits = Callable[[Sequence[tuple[KernelUnit, BoundLaunch]]], Sequence[UnitOutcome]]
-"""Compiles units."""
 _LaunchTarget = tuple[str, int, ImageTarget]
 
 

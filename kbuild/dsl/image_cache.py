@@ -82,7 +82,6 @@ class UnitOutcome:
     compiled: UnitImage | None
     """None when there is no image."""
     reason: str = ""
-    """Reason why there is no image."""
 
 
 CallKind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
@@ -126,7 +125,6 @@ class CompileResult:
     """None when the unit fits no device of its target, or was pruned."""
     code: bytes
     reason: str = ""
-    """Reason why there is no image; empty otherwise."""
 
 
 @dataclass(frozen=True)

@@ -20,66 +20,22 @@ from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import CHOOSE_OP
 from kbuild.ops.model import OpSpec
 from kbuild.ops.steps import Launch
+from kbuild.system import rendering
 from kbuild.system.files import FileSet
 
 TORCH_MODULE = "_aot_torch.py"
 _DTYPE = "'{}'"
 """Format of a dtype's name in code that must run without Torch."""
-_FUNCTIONS_HEAD = '''\
-"""Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
-
-import math as _math
-
-from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
-from ._ops import _optional, _recording, _schemas, _see, _several, _sm_count, _tensors
-from ._ops import _transforming
-from ._ops import module as _module
-from ._ops import ops as _ops
-
-_type = type
-'''
 _FUNCTIONS_TAIL = """\
 if _has_operators:
     from . import _aot_torch  # noqa: F401 - the functions as operators
 """
-_TORCH_HEAD = '''\
-"""The functions as operators of Torch, for `torch.compile` and the like. Written by kbuild."""
-
-import torch
-
-from ._ops import _operators, _several, module, torch_register_op
-
-# The package may be imported under several names, and an operator is defined once.
-_registered = vars(_operators).setdefault("_kbuild_registered", set())
-
-
-def _operator(schema, function):
-    def register(fake):
-        if schema not in _registered:
-            _registered.add(schema)
-            torch_register_op(schema, function, fake=fake)
-        return fake
-
-    return register
-
-
-def _control(schema, function):
-    if schema not in _registered:
-        _registered.add(schema)
-        torch_register_op(schema, function, key="CompositeExplicitAutograd")
-
-
-def _preload():
-    module._kbuild_preload(torch.cuda.current_device() if torch.cuda.is_available() else 0)
-
-
-_control("_kbuild_preload() -> ()", _preload)
-'''
 
 
 def functions_source(ops: Sequence[OpSpec]) -> str:
     """`_aot.py` for TVM-FFI: a function per op with the op's names and defaults, added to `ops`."""
-    return "\n\n".join((_FUNCTIONS_HEAD, *map(_function, ops), _FUNCTIONS_TAIL))
+    head = rendering.read("package/functions_head.py")
+    return "\n\n".join((head, *map(_function, ops), _FUNCTIONS_TAIL))
 
 
 def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
@@ -87,7 +43,7 @@ def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
 
     With `control` also `_kbuild_choose(int launch, int candidate)`, which launchers then define.
     """
-    head = _TORCH_HEAD
+    head = rendering.read("package/operators_head.py")
     if control:
         head += f'_control("{CHOOSE_OP}(int launch, int candidate) -> ()", module.{CHOOSE_OP})\n'
     return "\n\n".join((head, *map(_operator, ops)))
@@ -208,57 +164,8 @@ PYTHON_FOLDER = "aot/python"
 AOT_MODULE = "_aot.py"
 SOURCES_FOLDER = "_aot_sources"
 """Folder of the package with the authors' sources."""
-JIT_HEAD = '''
-_folder = pathlib.Path(__file__).parent / "_aot_sources"
-
-
-def _function(module, name):
-    """A kernel function, from the source that its images were compiled from."""
-    sys.path.insert(0, str(_folder))
-    try:
-        return getattr(importlib.import_module(f"._aot_sources.{module}", __package__), name)
-    finally:
-        sys.path.remove(str(_folder))
-
-
-def _fallback(schema, distribution):
-    """Register what runs where no image fits a call; nothing where the DSL is not installed."""
-
-    def register(function):
-        name = schema.partition("(")[0]
-        if name not in _registered and importlib.util.find_spec(distribution):
-            _registered.add(name)
-            _library.define(schema)
-            _library.impl(name, function, "CompositeExplicitAutograd")
-        return function
-
-    return register
-
-
-_library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
-'''
 JIT_IMPORTS = ("importlib", "importlib.util", "pathlib", "sys")
 BoundLaunches = Sequence[tuple[Launch, BoundLaunch]]
-_PACKAGE_HEAD = '''\
-"""Fake kernels of the operators, for torch.compile. Written by kbuild."""
-
-{imports}import torch
-
-from ._ops import add_op_namespace_prefix, ops
-
-# The package may be imported under several names, and an operator has one fake kernel.
-_registered = vars(ops).setdefault("_kbuild_registered", set())
-
-
-def _fake(name):
-    def register(function):
-        if name not in _registered:
-            _registered.add(name)
-            torch.library.register_fake(add_op_namespace_prefix(name), function)
-        return function
-
-    return register
-'''
 _REGISTER = "_fake({name!r})"
 
 
@@ -298,9 +205,11 @@ def package_files(
         texts = {AOT_MODULE: functions, TORCH_MODULE: operators}
         return FileSet({f"{PYTHON_FOLDER}/{name}": text for name, text in texts.items()})
     with_fallback = [(op, launches) for op, launches in ops if op.fallback == "jit"]
-    imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if with_fallback)
-    parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
-    parts += [JIT_HEAD.strip() + "\n"] if with_fallback else []
+    parts = [rendering.read("package/fake_kernels_head.py")]
+    if with_fallback:
+        imports = "".join(f"import {name}\n" for name in JIT_IMPORTS)
+        parts[0] = parts[0].replace("import torch\n", f"{imports}\nimport torch\n", 1)
+        parts.append(rendering.read("package/jit_head.py"))
     for op, _ in ops:
         parts.append(fake_source(op, _REGISTER))
         parts += [projection_fake_source(op, one, _REGISTER) for one in op.projections]

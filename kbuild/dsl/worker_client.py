@@ -99,7 +99,6 @@ ANSWER_TIMEOUT = 600.0
 _DEFAULT_WORKER_MIB = 600
 """MiB to reserve for a worker before one was measured; the largest measured peak replaces it."""
 _OUTPUT_TAIL_LINES = 12
-"""Lines of a dead worker's output that are shown."""
 # Triton's answer has it, but launchers pass no such memory: an image that needs it is rejected.
 _UNUSED_PARAMETERS = ("profile_scratch",)
 
@@ -111,7 +110,6 @@ class CompileRequest:
     place: CompileEnvironment
     sources: SourceSnapshot
     folder: Path
-    """Folder below which the sources are written for workers."""
     request: Mapping[str, Any]
     variant: str = ""
     """Variant that is logged as the one that asked for the unit."""

@@ -218,7 +218,6 @@ class WorkerKind:
 
 
 StartWorker = Callable[[WorkerKind, Path], WorkerProcess]
-"""Starts a worker, given a folder for its files."""
 _STOP_TIMEOUT = 20.0
 """Seconds that `close` waits for workers to end."""
 _HOME_VARIABLES = ("HOME", "TMPDIR")

@@ -109,7 +109,6 @@ def _validate_types(schema: Schema, place: IssueCollector) -> None:
 
 
 _MOST = 64
-"""Maximum of tensors in a list."""
 _MOST_OPTIONAL = 8
 """Maximum if each tensor may be None: each one doubles the number of images."""
 _BASES: dict[str, NameKind] = {

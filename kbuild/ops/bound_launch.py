@@ -87,11 +87,9 @@ class BoundLaunch:
     constants: tuple[str, ...]
     """Names of the parameters that are constants, in order."""
     tensors: tuple[TensorFacts, ...] = ()
-    """Properties of all tensors of the op."""
     sizes: tuple[str, ...] = ()
     """Names of dimensions, if images may make assumptions about them."""
     toolchain: tuple[str, ...] = ()
-    """Pins of the section's `toolchain`."""
     tuned: bool = False
     """True if the candidates are the kernel's own."""
     choices: tuple[tuple[str, Expression], ...] = ()

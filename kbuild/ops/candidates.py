@@ -24,7 +24,6 @@ _CANDIDATE_KEYS = ("when", "archs", "aligned")
 """Keys of a candidate that are neither constants nor launch options."""
 _ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
 MAX_CANDIDATES = 4096
-"""Maximum of candidates of a launch."""
 
 
 def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:

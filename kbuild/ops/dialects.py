@@ -23,8 +23,6 @@ class Dialect:
     """Keys of a candidate that are launch options, not constants of the kernel."""
     decorator: ClassVar[str] = ""
     """Decorator of kernels, such as `@triton.jit`."""
-    only_decorated: ClassVar[bool] = False
-    """True if a function without the decorator cannot be a kernel."""
     needs_grid: ClassVar[bool] = True
     """False if the kernel's source determines the grid."""
     own_candidates: ClassVar[bool] = False

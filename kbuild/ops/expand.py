@@ -246,11 +246,6 @@ def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
     return {condition: holds} if is_bool else {}
 
 
-def _merged(facts: Sequence[Mapping[Node, int]]) -> dict[Node, int]:
-    """Merge the facts; the first one about a part wins."""
-    return {part: value for fact in reversed(facts) for part, value in fact.items()}
-
-
 class ConstantCombinations:
     """Iterates over the values that the constants of a launch can have in the same call.
 
@@ -275,7 +270,14 @@ class ConstantCombinations:
         booleans = {name for name, kind in _scalars(op) if kind == "bool"}
         facts = [_fact(condition.root, booleans) for condition in self.conditions]
         # Without its own fact, which would make each condition true.
-        self._other_facts = [_merged(facts[:at] + facts[at + 1 :]) for at in range(len(facts))]
+        self._other_facts = [
+            {
+                part: value
+                for fact in reversed(facts[:at] + facts[at + 1 :])
+                for part, value in fact.items()
+            }
+            for at in range(len(facts))
+        ]
         """Facts that follow from the other conditions, for each condition."""
         self._own = {
             name: self._bound(constant.expression, known)

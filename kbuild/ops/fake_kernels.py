@@ -114,7 +114,11 @@ def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
     yield from _ranks(op, spelling)
     yield from sizes_source(op, spelling)
     yield from device_source(op, spelling, ())
-    yield from _let(op, spelling)
+    # Yield the names of `let` that shapes need; others may query data, which fake tensors lack.
+    needed = needed_by_shapes(op, ())
+    for name, expression in op.let:
+        if name in needed:
+            yield f"{_local_name(name)} = {_python(op, expression, spelling)}"
 
 
 def results_source(op: OpSpec) -> str:
@@ -205,14 +209,6 @@ def device_source(
     if "sm_count()" in needed_by_shapes(op, temporaries):
         tensor = op.device_tensor
         yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
-
-
-def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
-    """Yield the names of `let` that shapes need; others may query data, which fake tensors lack."""
-    needed = needed_by_shapes(op, ())
-    for name, expression in op.let:
-        if name in needed:
-            yield f"{_local_name(name)} = {_python(op, expression, spelling)}"
 
 
 def needed_by_shapes(op: OpSpec, temporaries: Collection[str] | None = None) -> set[str]:

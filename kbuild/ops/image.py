@@ -6,10 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from kbuild.ops.steps import Scalar
 from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 ParameterKind = Literal[
     "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
@@ -48,8 +52,6 @@ class ImageParameter:
     memory."""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(ParameterKind):
-            raise ValueError(f"`{self.kind}` is not a kind of parameter")
         pattern = _TYPES.get(self.kind, _TYPES["pointer"])
         if not pattern.fullmatch(self.type):
             raise ValueError(f"`{self.name or self.kind}` has the type `{self.type}`")
@@ -71,7 +73,6 @@ class TensorMap:
     block: tuple[int, ...]
     """Box that one copy loads, which may be smaller than the kernel's block."""
     element_size: int
-    """Bytes of an element."""
     element_type: int
     """`CUtensorMapDataType`."""
     swizzle: int
@@ -91,6 +92,8 @@ class TensorMap:
 class KernelImage:
     """Facts of an image; the code is stored in a separate file."""
 
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
     language: str
     arch: str
     """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; for PTX, the oldest arch that can run it."""
@@ -101,7 +104,6 @@ class KernelImage:
     shared: int
     """Bytes of dynamic shared memory."""
     threads: int
-    """Threads of a block."""
     cluster: tuple[int, int, int] = (1, 1, 1)
     scratch: int = 0
     """Bytes of global scratch memory for each block."""
@@ -167,9 +169,6 @@ class KernelImage:
             and not self.divisible <= set(names),
             "a parameter that is always 1": bool(self.ones & set(names)),
             "an object without a calling convention": is_object != bool(self.convention),
-            f"`{self.convention}` is not a calling convention": self.convention
-            not in get_args(Convention),
-            f"`{self.loading}` is not a way to load": self.loading not in get_args(Loading),
             "a library needs two functions that load it": (self.loading == "library")
             != (len(self.load_functions) == _LOAD_FUNCTIONS),
             "scratch memory, but no parameter for it": bool(self.scratch)
@@ -179,14 +178,7 @@ class KernelImage:
 
     def to_json(self) -> dict[str, Any]:
         """The image as a JSON object."""
-        facts = {**asdict(self), **{key: sorted(getattr(self, key)) for key in _SETS}}
-        for key in ("parameters", "cluster", "load_functions"):
-            facts[key] = list(facts[key])
-        maps = [
-            {**tensor_map, "block": list(tensor_map["block"])}
-            for tensor_map in facts["tensor_maps"]
-        ]
-        return {**facts, "tensor_maps": maps}
+        return {**asdict(self), **{key: sorted(getattr(self, key)) for key in _SETS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelImage:
@@ -195,17 +187,23 @@ class KernelImage:
         Raises:
             ValueError: it is not an image.
         """
+        from pydantic import ValidationError
+
         try:
-            facts = {"adds": (), "reads": (), "load_functions": (), **data}
-            facts |= {key: frozenset(facts[key]) for key in _SETS}
-            facts["parameters"] = tuple(ImageParameter(**entry) for entry in data["parameters"])
-            facts["cluster"] = tuple(data["cluster"])
-            maps = ({**entry, "block": tuple(entry["block"])} for entry in data["tensor_maps"])
-            facts["tensor_maps"] = tuple(TensorMap(**entry) for entry in maps)
-            facts["load_functions"] = tuple(facts["load_functions"])
-            return cls(**facts)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not an image: {error}") from error
+            return _image_adapter().validate_python(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(
+                f"not an image: {place}: {first['msg']}".replace(": :", ":")
+            ) from error
+
+
+@cache
+def _image_adapter() -> TypeAdapter[KernelImage]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(KernelImage)
 
 
 @dataclass(frozen=True)

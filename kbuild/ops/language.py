@@ -129,20 +129,10 @@ class Language(Dialect):
     """The licences whose names `licences` returns."""
     exporter_class: ClassVar[str] = ""
     """`module:class` of the exporter, imported on demand; empty if there is none."""
-    launch_runtime: ClassVar[Path | None] = None
-    """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
-    launches kernels. None if launches cannot be captured."""
     has_host_code: ClassVar[bool] = False
     """True if images have code for the processor."""
     compiles_for_other_hosts: ClassVar[bool] = False
     """True if that code can be compiled for another processor than this machine's."""
-    captured_as: ClassVar[str] = ""
-    """Language of kernels that captured functions launch; empty if `kbuild capture` runs no
-    functions of this language."""
-    capture_refusal: ClassVar[str] = ""
-    """Reason why functions cannot be captured, as the end of a sentence."""
-    launch_recorder: ClassVar[Path | None] = None
-    """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
@@ -244,7 +234,7 @@ class Language(Dialect):
     def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
         """Generate the Python function `_jit_<op>`, which launches kernels with the DSL itself.
 
-        It follows `kbuild.dsl.python_package.JIT_HEAD`. Only languages with
+        It follows `templates/package/jit_head.py`. Only languages with
         `has_jit_fallback` implement it. Launches have their final candidates.
         """
         raise NotImplementedError

@@ -212,7 +212,6 @@ def _size(value: Any, scope: OpScope, place: IssueCollector) -> Expression | Non
 
 
 _MAX_GRID_AXES = 3
-"""Maximum of dimensions of a grid."""
 
 
 def read_launches(

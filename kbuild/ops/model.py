@@ -131,14 +131,11 @@ class OpSpec:
     """Place in `build.toml`."""
 
     kernel: str
-    """Name of the `[kernel.*]` section."""
     language: str
     toolchain: tuple[str, ...]
-    """Exact pins, such as `triton==3.9.0`."""
     sources: tuple[str, ...]
     schema: Schema
     results: tuple[str, ...]
-    """Names of the results."""
     temporaries: tuple[str, ...]
     shapes: tuple[ShapeRule, ...]
     sizes: tuple[Dimension, ...]
@@ -159,7 +156,6 @@ class OpSpec:
     views: tuple[TensorView, ...] = ()
     """Views, each after the tensor or view that it is a view of."""
     aten: tuple[AtenCall, ...] = ()
-    """ATen calls, in order."""
     hooks: Literal["calls", "tuning", "none"] = "calls"
     """Use of hooks of the kernels' own candidates, see `OpSection`."""
     projections: tuple[Projection, ...] = ()

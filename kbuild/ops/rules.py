@@ -5,8 +5,7 @@ The readers of sections are imported on demand: most projects have no such secti
 
 from __future__ import annotations
 
-import ast
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kbuild.ops.dialects import Dialect
     from kbuild.ops.model import OpSpec
     from kbuild.ops.section import DslSection
-    from kbuild.ops.steps import Launch
     from kbuild.system.sourcetree import SourceTree
 
 
@@ -77,7 +75,13 @@ def _check_section(
     yield from _unknown_keys(name, section.table, document, context)
     yield from section.issues
     if not any(issue.path[2:3] == ("toolchain",) for issue in section.issues):
-        yield from _check_toolchain(name, document, dialect)
+        path = ("kernel", name, "toolchain")
+        text = document.text(*path)
+        pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
+        reason = dialect.unsupported_reason(pins) if pins else None
+        if reason is not None:
+            what, _, hint = reason.partition("; ")
+            yield Issue(path, what, hint)
 
 
 def _check_frameworks(sections: Sequence[DslSection], document: Document) -> Iterator[Issue]:
@@ -134,16 +138,6 @@ def _is_below(text: str, floor: Version) -> bool:
         return False
 
 
-def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
-    path = ("kernel", name, "toolchain")
-    text = document.text(*path)
-    pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
-    reason = dialect.unsupported_reason(pins) if pins else None
-    if reason is not None:
-        what, _, hint = reason.partition("; ")
-        yield Issue(path, what, hint)
-
-
 def _check_dsl_backends(
     name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
@@ -177,99 +171,32 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
+_DYNAMIC = re.compile(
+    r"\b(?:globals|locals|vars|setattr|exec|eval|__dict__|__getattr__)\b|\bimport\s+\*"
+)
+"""Ways in which a source may define names that its text does not have."""
+
+
 def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
-    """Yield ops whose kernels are not in the sources."""
+    """Yield launches whose functions no source names; the build finds all others."""
     from kbuild.ops.dialects import DIALECTS
 
     dialect = DIALECTS.find(section.table["language"])
-    if dialect is None or section.errors:
+    if dialect is None or section.errors or not dialect.decorator:
         return
-    for op in section.ops:
-        modules = {file: _module(file, tree) for file in op.sources}
-        parsed = {file: module for file, module in modules.items() if module is not None}
-        # A file that cannot be read may have the kernel.
-        if len(parsed) == len(modules):
-            missing = (_missing_kernel(op, launch, dialect, parsed) for launch in op.launches)
-            yield from filter(None, missing)
-
-
-def _module(file: str, tree: SourceTree) -> ast.Module | None:
     try:
-        return tree.scan(file, _parse)
+        text = "\n".join(tree.read_text(file) for file in section.sources)
     except (ConfigError, OSError):
-        return None  # another rule reports it
-
-
-def _parse(data: bytes) -> ast.Module | None:
-    from kbuild.sources.python_syntax import parse_source
-
-    try:
-        return parse_source(data)
-    except SyntaxError:
-        return None  # the DSL's own error names the line
-
-
-_DYNAMIC = {"globals", "locals", "vars", "setattr", "exec", "eval", "__dict__", "__getattr__"}
-"""Names in a module that may bind further names dynamically."""
-
-
-def _missing_kernel(
-    op: OpSpec, launch: Launch, dialect: Dialect, modules: Mapping[str, ast.Module]
-) -> Issue | None:
-    """Return the error for a launch whose function cannot exist; else None.
-
-    Args:
-        op: the op.
-        launch: one of its launches.
-        dialect: the DSL.
-        modules: all sources of the section, by file.
-    """
-    nodes = [node for module in modules.values() for node in ast.walk(module)]
-    bound = Counter(name for node in nodes for name in _bound_names(node))
-    if not bound:  # the sources have not been written yet
-        return None
-    # An import of `*`, or a dynamic definition, may bind the name.
-    if not dialect.decorator or bound["*"] or any(_name(node) in _DYNAMIC for node in nodes):
-        return None
-    path = (*launch.path, "function")
-    names = [name for name in launch.functions if bound[name]]
-    functions = [
-        (file, node)
-        for file, module in modules.items()
-        for node in module.body
-        if isinstance(node, ast.FunctionDef)
-    ]
-    if not names:
-        wanted = " or ".join(f"`{name}`" for name in launch.functions)
-        defined = {node.name for _, node in functions}
-        hint = one_of(launch.functions[0], defined)
-        return Issue(path, f"there is no {wanted} in `{op.sources[0]}`", hint)
-    plain = {node.name: (file, node) for file, node in functions if not node.decorator_list}
-    if not dialect.only_decorated or any(n not in plain or bound[n] > 1 for n in names):
-        return None
-    file, function = plain[names[0]]
-    message = f"`{names[0]}` has no `{dialect.decorator}`, so it is not a kernel"
-    return Issue(path, message, f"write `{dialect.decorator}` above {file}:{function.lineno}")
-
-
-def _name(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.name if isinstance(node, ast.FunctionDef) else ""
-
-
-def _bound_names(node: ast.AST) -> Iterator[str]:
-    """Yield names that a statement or a target binds; `*` for an import of all names."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-        yield _name(node)
-    elif isinstance(node, ast.alias):
-        yield node.asname or node.name.partition(".")[0]
-    elif isinstance(node, ast.MatchAs) and node.name:
-        yield node.name
+        return  # another rule reports the file
+    known = {*re.findall(r"\w+", text)}
+    if not known or _DYNAMIC.search(text):
+        return
+    for launch in (launch for op in section.ops for launch in op.launches):
+        if known.isdisjoint(launch.functions):
+            wanted = " or ".join(f"`{name}`" for name in launch.functions)
+            hint = one_of(launch.functions[0], re.findall(r"\bdef\s+(\w+)", text))
+            message = f"there is no {wanted} in `{section.sources[0]}`"
+            yield Issue((*launch.path, "function"), message, hint)
 
 
 _MAX_ROWS_SHOWN = 5

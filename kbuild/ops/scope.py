@@ -48,7 +48,6 @@ class OpScope:
     is_open: bool = False
     """True if the kernel has constants that the section does not know."""
     let: dict[str, Expression] = field(default_factory=dict)
-    """Expressions of the names of `let`."""
     given: frozenset[str] = frozenset()
     """Arguments that may be None in general, but are given where the expressions are evaluated."""
     views: dict[str, str] = field(default_factory=dict)

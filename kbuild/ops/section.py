@@ -208,7 +208,6 @@ class DslSection:
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
     issues: tuple[Issue, ...] = field(compare=False)
-    """All issues of the section."""
     table: Mapping[str, Any] = field(repr=False)
     """The section as `build.toml` has it, to be written into plans and tuning manifests."""
     origin: str = ""

@@ -61,16 +61,14 @@ class ShapeTableReader:
                 dimensions[name] = Dimension(name, tensor, axis)
         for name in dimensions:
             self._scope.add(name, "size", self._place)
-        self._scope.shapes.update(self._ranks())
+        self._scope.shapes.update(
+            {
+                name: ShapeRule(name, dims=(parse(0),) * len(dims))
+                for name, dims in self._table.items()
+                if isinstance(dims, list) and ELLIPSIS not in dims
+            }
+        )
         return tuple(dimensions.values())
-
-    def _ranks(self) -> dict[str, ShapeRule]:
-        """Rules with only a rank, so that axes in expressions can be checked early."""
-        return {
-            name: ShapeRule(name, dims=(parse(0),) * len(dims))
-            for name, dims in self._table.items()
-            if isinstance(dims, list) and ELLIPSIS not in dims
-        }
 
     def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
         """Return the valid rules; report invalid ones, and results without a rule."""

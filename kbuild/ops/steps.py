@@ -34,7 +34,6 @@ class DtypeName:
     """A dtype as the value of a constant."""
 
     name: str
-    """Torch's name of the dtype."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class ArgumentSource:
     """Descriptor's layout of blocks in shared memory, as arguments of Gluon's
     `NVMMASharedLayout`; empty for the block's default layout."""
     items: tuple[ArgumentSource, ...] = ()
-    """Items of a tuple."""
     double: bool = False
     """True if a float is passed with 64 bits instead of 32."""
     formula: FloatExpression | None = None
@@ -134,7 +132,6 @@ class Candidate:
 
     constants: ConstantPairs = ()
     options: Pairs = ()
-    """Launch options such as `num_warps`."""
     when: Expression | None = None
     """Condition of calls that may use it; None for all calls."""
     archs: tuple[str, ...] = ()
@@ -237,7 +234,6 @@ class AtenCall:
     operator: str
     """Name in the section, such as `mul.Scalar`."""
     calls: tuple[DispatcherCall, ...]
-    """The calls that perform it, in order."""
     results: tuple[str, ...] = ()
     """Names of results and temporaries that it produces; `None` for dropped results."""
     aliases: tuple[str, ...] = ()

@@ -71,7 +71,6 @@ class TunedTable:
     """`sm_90` (without a feature letter), `gfx942`."""
     rows: tuple[TunedRow, ...] = ()
     driver: str = ""
-    """Release of the GPU's driver."""
     versions: tuple[tuple[str, str], ...] = ()
     """Program -> version, for the record: `kbuild`, `torch`, the DSL."""
 
@@ -122,8 +121,6 @@ _HINT_RETUNE = "correct it, or remove it and run `kbuild tune` again"
 _ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
 _MAX_MICROSECONDS = 1e15
 _VALUES = (bool, int, float, str, NoneType)
-_ROWS = re.compile(r'"rows"\s*:\s*\[')
-_GAP = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True)
@@ -317,19 +314,10 @@ def is_arch(text: str) -> bool:
     return text == CPU_DEVICE or _ARCH.fullmatch(text) is not None
 
 
-def _lines(text: str) -> Iterator[int]:
-    """Yield the line of each row in JSON text, as far as possible."""
-    start = _ROWS.search(text)
-    at = start.end() if start else len(text)
-    decoder, line, counted = json.JSONDecoder(), 1, 0
-    while (gap := _GAP.match(text, at)) and text[gap.end() : gap.end() + 1] not in {"]", ""}:
-        # Each stretch is counted once: `counted` is passed before `:=` moves it.
-        line += text.count("\n", counted, counted := gap.end())
-        yield line
-        try:
-            _, at = decoder.raw_decode(text, gap.end())
-        except ValueError:  # the match of `"rows": [` was inside of a string
-            return
+def _lines(text: str) -> list[int]:
+    """The line of each row in a file as `table_text` writes it: a row per line."""
+    lines = enumerate(text.splitlines(), 1)
+    return [number for number, line in lines if line.lstrip().startswith('{"')]
 
 
 def _checked(data: dict[str, Any], name: str, kind: type) -> Any:

@@ -16,7 +16,6 @@ from kbuild.project.config.issue import IssueCollector, listed, one_of
 ELLIPSIS = "..."
 """Name of the dimensions that a shape leaves open."""
 MAX_CASES = 4096
-"""Maximum of cases of an op."""
 _FUNCTION_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _INT64 = 2**63
 _DESCRIPTIONS = {

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.steps import ConstantPairs, Pairs
 
 ImageKind = Literal["cubin", "ptx", "hsaco", "object"]
@@ -120,17 +119,14 @@ class KernelUnit:
 
     language: str
     kernel: str
-    """Name of the `[kernel.*]` section."""
     op: str
     launch: int
-    """Index into the op's launches."""
     functions: tuple[str, ...]
     """Name of the function; of several names, the first that the source defines."""
     target: ImageTarget
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype."""
     absent: tuple[str, ...] = ()
-    """Tensors that are None."""
     scalars: tuple[tuple[str, str], ...] = ()
     """Names that are not tensors -> `int`, `float` or `bool`."""
     args: tuple[tuple[str, str], ...] = ()
@@ -139,7 +135,6 @@ class KernelUnit:
     dtype_constants: tuple[tuple[str, str], ...] = ()
     """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()
-    """Launch options such as `num_warps`."""
     aligned: bool = False
     """True if pointers are assumed to be divisible by 16, and `divisible` and `ones` apply."""
     divisible: tuple[str, ...] = ()
@@ -148,21 +143,6 @@ class KernelUnit:
     """Integer arguments that are assumed to be 1."""
     int64: tuple[str, ...] = ()
     """Integer arguments with 64 bits; others have 32."""
-
-    def __post_init__(self) -> None:
-        for tensor, dtype in self.dtypes:
-            if dtype not in DTYPES:
-                raise ValueError(f"`{tensor}` has the unknown dtype `{dtype}`")
-        for name, dtype in self.dtype_constants:
-            if dtype not in DTYPES:
-                raise ValueError(f"the constant `{name}` is the unknown dtype `{dtype}`")
-        unknown = set(self.absent) - dict(self.dtypes).keys()
-        if unknown:
-            raise ValueError(f"{', '.join(sorted(unknown))}: absent, but not a tensor")
-        if not self.aligned and (self.divisible or self.ones):
-            raise ValueError("a plain unit assumes nothing")
-        if not self.functions:
-            raise ValueError("a unit compiles a function")
 
     def key(self, sources: Mapping[str, str], toolchain: Mapping[str, str]) -> str:
         """Return the cache key of the unit's image: 64 hexadecimal digits.

@@ -20,6 +20,7 @@ _TORCH = re.compile(
 )
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
+    "plugins/capture/languages.py": "says which languages it captures, and as what",
     "plugins/capture/questions.py": "says which functions of Triton a wrapper may not call",
     "plugins/capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
     "plugins/capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
@@ -58,7 +59,11 @@ def is_of_a_dsl(path: Path) -> bool:
     """True of `dsl/languages/triton/...`, `dsl/worker/triton_hooks.py` and the like."""
     own = "|".join(one.name for one in LANGUAGES)
     place = path.relative_to(PACKAGE).as_posix()
-    return bool(re.match(rf"dsl/(?:worker|languages)/(?:{own})(?:_\w+)?(?:\.py$|/)", place))
+    return bool(
+        re.match(
+            rf"(?:dsl/(?:worker|languages)|plugins/capture)/(?:{own})(?:_\w+)?(?:\.py$|/)", place
+        )
+    )
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:

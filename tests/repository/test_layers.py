@@ -73,8 +73,8 @@ def test_each_contract_can_be_broken(contract: str, package_copy: Path) -> None:
 # Parts that are about one vendor's devices: their file formats, toolkits and compilers.
 OF_VENDORS = (
     "backends", "checks/readers", "dsl", "ops/expand.py", "ops/image.py", "ops/language.py",
-    "ops/unit.py", "plugins/debian", "toolchains/wheels", "toolchains/cuda_toolkits.py",
-    "toolchains/from_wheels.py", "toolchains/rocm.py",
+    "ops/unit.py", "plugins/capture/triton", "plugins/debian", "toolchains/wheels",
+    "toolchains/cuda_toolkits.py", "toolchains/from_wheels.py", "toolchains/rocm.py",
 )  # fmt: skip
 # What stands there is no backend's name, or is how somebody else writes it.
 OTHER_WORDS = {

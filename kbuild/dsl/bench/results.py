@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbuild.dsl.tune.probes.race import standard_error
 from kbuild.system.quantities import time_text
 
 KERNEL, AGAINST, REFERENCE = "kernel", "against", "reference"
@@ -55,7 +56,7 @@ class SideTimes:
     @property
     def error(self) -> float:
         """The standard error of the median, relative to it, without what processes differ by."""
-        squares = [_standard_error(times) ** 2 for times in self.processes]
+        squares = [standard_error(times) ** 2 for times in self.processes]
         return math.sqrt(sum(squares)) / len(squares)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,14 +77,6 @@ class SideTimes:
         }
         rounded = {name: round(value, 7) for name, value in numbers.items()}
         return rounded | {"outliers": outliers, "iterations": len(samples)}
-
-
-def _standard_error(times: Sequence[float]) -> float:
-    """The standard error of the median, relative to it; from the absolute deviations."""
-    middle = statistics.median(times)
-    deviation = statistics.median(abs(time - middle) for time in times)
-    # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
-    return 1.4826 * 1.2533 * deviation / middle / math.sqrt(len(times))
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,6 @@ class WorkloadResult:
     bytes_moved: int = 0
     flops: float | None = None
     dtype: str = ""
-    """The dtype of its operands, by Torch's name."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Side -> how its result differs from the reference."""
     error: str = ""

@@ -49,12 +49,10 @@ class BenchmarkSession:
 
     host: ProbeHost
     root: Path
-    """The project."""
     scripts: Sequence[Path]
     sides: Mapping[str, Path]
     """`kernel`, and perhaps `against` -> a variant's folder."""
     device: str
-    """`cpu`, `cuda:0`."""
     only: tuple[str, ...] = ()
     """Substrings of the names of workloads to measure; all when empty."""
     processes: int = PROCESSES
@@ -71,7 +69,9 @@ class BenchmarkSession:
         if "error" in listed:
             raise UsageError(f"the benchmarks cannot be imported: {listed['error']}")
         workloads = [
-            workload for workload in listed["workloads"] if self._is_wanted(_name(workload))
+            workload
+            for workload in listed["workloads"]
+            if (not self.only or any(part in _name(workload) for part in self.only))
         ]
         if not workloads:
             names = ", ".join(map(_name, listed["workloads"])) or "no method `benchmark_*`"
@@ -93,9 +93,6 @@ class BenchmarkSession:
                         limits = dict(_measure_limits(worker, answers))
         results = [_result(*pair) for pair in zip(workloads, answers, strict=True)]
         return BenchmarkResults(tuple(results), DeviceLimits(limits), listed["machine"])
-
-    def _is_wanted(self, name: str) -> bool:
-        return not self.only or any(part in name for part in self.only)
 
     def _groups(self) -> list[list[str]]:
         """Sides by process: one process for all, unless their op namespaces are the same."""

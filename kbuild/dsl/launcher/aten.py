@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
 from kbuild.dsl.launcher.calls import allocation, expected_size, first_value, shape_lines
 from kbuild.dsl.launcher.cxx_text import DTYPE_ORDER, CxxNames, cxx_double, cxx_string, dtype_of
@@ -181,7 +181,10 @@ class AtenCode:
     def _dispatched(self, call: DispatcherCall, *, last: bool) -> Iterator[str]:
         self._lines = []
         if call.operator in ("add", "sub"):
-            first, second = (self._added(value) for value in call.values[:2])
+            first, second = (
+                (self._scalar(value) if value.kind == "scalar" else f"call.t_{value.name}")
+                for value in call.values[:2]
+            )
             factor = self._number(call.values[2])
             sign = "-" if call.operator == "sub" else ""
             yield from self._lines
@@ -261,9 +264,6 @@ class AtenCode:
         ]
         return name
 
-    def _added(self, value: AtenValue) -> str:
-        return self._scalar(value) if value.kind == "scalar" else f"call.t_{value.name}"
-
     def _value(self, value: AtenValue) -> str:
         raw = self._raw(value)
         # `lend_optional` puts the value in a box itself, unless it is None.
@@ -302,10 +302,7 @@ class AtenCode:
                 return f"raw_of(aoti_torch_memory_format_{value.text}())"
             case "device":
                 return f"device_value(call.t_{value.name})"
-        return self._list(value.items)
-
-    def _list(self, items: Sequence[AtenValue]) -> str:
-        values = [self._value(item) for item in items]
+        values = [self._value(item) for item in value.items]
         if not values:
             return "list_of(call.op, nullptr, 0)"
         return f"list_of(call.op, {{{', '.join(values)}}})"

@@ -116,7 +116,6 @@ class CxxNames:
     call: str = ""
     """Prefix of the call's members: empty inside of the call, else `call.`."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """C++ text of a launch's constants, by name."""
 
     def cxx(self, expression: Expression) -> str:
         """C++ code of an expression; a variable `checked` has to be in scope."""

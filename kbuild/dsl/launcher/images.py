@@ -42,7 +42,14 @@ def object_call_code(objects: Sequence[UnitImage]) -> str:
         + "  const char* (*load)(const Device&);\n};\n\n"
         + f"{calls}\n"
         + "".join(_loader(at, image) for at, image in enumerate(images))
-        + cxx_array("Object", "objects", (_entry(at, image) for at, image in enumerate(images)))
+        + cxx_array(
+            "Object",
+            "objects",
+            (
+                f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
+                for at, image in enumerate(images)
+            ),
+        )
         + f"constexpr int kObjects = {len(images)};\n\n"
         + f'const char* const compiled_by = "{", ".join(sorted(compilers))}";\n'
     )
@@ -110,10 +117,6 @@ def _loader(at: int, image: KernelImage) -> str:
         f"const char* load_{at}(const Device& device) {{\n"
         f"  return library_{at}.load(device, &{init}_own, &{load}_own);\n}}\n\n"
     )
-
-
-def _entry(at: int, image: KernelImage) -> str:
-    return f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
 
 
 def _tvm_ffi_call(at: int, image: KernelImage) -> str:
@@ -245,7 +248,16 @@ class ImageTables:
             "{" + ", ".join(map(str, image.cluster)) + "}",
             *("true" if flag else "false" for flag in (image.pdl, image.cooperative)),
             str(tier),
-            *(_number(_bits(names, slots)) for names in (image.divisible, image.ones)),
+            *(
+                _number(
+                    sum(
+                        1 << at
+                        for at, slot in enumerate(slots)
+                        if slot.is_judged and slot.argument in names
+                    )
+                )
+                for names in (image.divisible, image.ones)
+            ),
             str(self._maps(compiled, slots, bound)),
             str(len(image.tensor_maps)),
         )
@@ -361,12 +373,6 @@ def _layout(image: KernelImage, slots: Sequence[Slot]) -> tuple[int, ...]:
         return _SCRATCH.get(parameter.kind) or slots.index(slot_of(parameter))
 
     return tuple(place(parameter) for parameter in image.parameters)
-
-
-def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
-    return sum(
-        1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names
-    )
 
 
 def _number(bits: int) -> str:

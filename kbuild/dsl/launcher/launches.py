@@ -14,7 +14,7 @@ from kbuild.ops.bound_launch import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64
 from kbuild.ops.model import OpSpec
-from kbuild.ops.steps import ArgumentSource, DtypeName, Value, numbers_of
+from kbuild.ops.steps import ArgumentSource, DtypeName, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 _RANGES = {
@@ -298,7 +298,10 @@ class LaunchCode:
         for at, constant in enumerate(self.resolved.decided):
             rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
             if constant.values:
-                texts = (cxx_string(_constant_text(value)) for value in constant.values)
+                texts = (
+                    cxx_string(value.name if isinstance(value, DtypeName) else repr(value))
+                    for value in constant.values
+                )
                 yield cxx_array("char* const", rows[-1], texts)
         yield cxx_array("char* const* const", f"{self.name}_words", rows)
 
@@ -378,7 +381,3 @@ def _dtype_sets(op: OpSpec, row: TunedRow) -> Iterator[int]:
     for index, dtypes in enumerate(op.dtype_sets()):
         if all(dtypes.get(tensor) == dtype for tensor, dtype in wanted.items()):
             yield index
-
-
-def _constant_text(value: Value) -> str:
-    return value.name if isinstance(value, DtypeName) else repr(value)

@@ -38,7 +38,6 @@ class OpBenchmark:
     """The control op's number of the op's first launch."""
     cases: tuple[BenchmarkCase, ...]
     left_out: tuple[tuple[TuningCase, str], ...] = ()
-    """Calls that cannot be measured, with the reason."""
 
     def control(self, launch: int) -> int:
         """Number of a launch for the control op."""

@@ -30,13 +30,10 @@ class RaceOutcome:
     times: Mapping[int, float] = field(default_factory=dict)
     """Candidate -> microseconds: the mean of its readings without the longest and the shortest."""
     failed: Mapping[int, str] = field(default_factory=dict)
-    """Candidates that do not run -> reason."""
     wrong: Mapping[int, str] = field(default_factory=dict)
-    """Candidates with wrong results -> difference."""
     default: int | None = None
     """The first candidate that runs and gives right results."""
     error: str = ""
-    """Reason why nothing was measured."""
     readings: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """Candidate -> microseconds in each process; empty when there was one."""
     contenders: tuple[int, ...] = ()

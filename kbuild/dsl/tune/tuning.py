@@ -29,7 +29,6 @@ from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import IncompleteError, KbuildError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
-from kbuild.system.quantities import duration_text
 
 _PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}
@@ -55,13 +54,11 @@ class TuneResult:
     device: Device
     results: tuple[KeyResult, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Calls that were not measured, with reasons."""
     unmeasured: int = 0
     """Number of jobs that the time was too short for."""
     path: str = ""
     """Path of the table, relative to the project; empty if nothing was measured."""
     error: KbuildError | None = None
-    """Error that ended the tuning."""
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -85,9 +82,8 @@ class TuningRun:
     description: OpManifest
     devices: Sequence[Device]
     wish: TuneRequest
-    progress: Progress
+    progress: TuningProgress
     journals: Path
-    """Folder of the journals."""
 
     def perform(self) -> TuneResult:
         """Measure, and write the table.
@@ -108,8 +104,8 @@ class TuningRun:
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
             known = sum(len(journal.repetitions(job.id)) for job in jobs)
-            progress = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
-            workers = DeviceWorkers(self.setting, devices, journal, progress)
+            self.progress.expect(len(jobs) * REPETITIONS, known)
+            workers = DeviceWorkers(self.setting, devices, journal, self.progress)
             unmeasured += len(workers.measure(jobs))
             devices = workers.devices
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]
@@ -203,76 +199,38 @@ def require_complete(tuned: Sequence[TuneResult]) -> None:
 
 
 class TuningProgress:
-    """Combines the progress of several tunings into one line, with the remaining time."""
+    """Adds up what the tunings of all models have measured; they run in several threads."""
 
     def __init__(self, progress: Progress, clock: Clock = time.monotonic) -> None:
-        self._progress, self._clock = progress, clock
+        self._progress, self._clock, self._began = progress, clock, clock()
         self._lock = threading.Lock()
-        self._parts: dict[str, _ModelProgress] = {}
+        self._known = self._done = self._total = 0
 
-    def of_model(self, model: str) -> Progress:
-        """Return the progress of one model's tuning."""
-        part = self._parts[model] = _ModelProgress(self)
-        return part
-
-    def show(self, label: str) -> None:
-        """Show the progress of all; `label` is what one of them measures now."""
+    def expect(self, total: int, known: int) -> None:
+        """Add measurements, of which `known` are in the journal already."""
         with self._lock:
-            known = {model: part for model, part in self._parts.items() if part.total}
-            done, total = (
-                sum(getattr(part, count) for part in known.values()) for count in ("done", "total")
-            )
-            if len(known) > 1:
-                parts = (f"{model} {part.text(self._clock())}" for model, part in known.items())
-                label = "; ".join(parts)
-            else:
-                label += "".join(part.time_left(self._clock()) for part in known.values())
-            self._progress.update(done, total, label)
+            self._known += known
+            self._done += known
+            self._total += total
 
-    def now(self) -> float:
-        """Time of the clock in seconds."""
-        return self._clock()
-
-
-class _ModelProgress:
-    def __init__(self, view: TuningProgress) -> None:
-        self.done = self.total = 0
-        self._view, self._first, self._began = view, 0, 0.0
-
-    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
-        """See `Progress.update`; the time that is left is counted for all models together."""
-        del left_s
-        if not self._began or done < self.done:  # it begins, maybe with another launch
-            self._first, self._began = done, self._view.now()
-        self.done, self.total = done, max(done, total)
-        self._view.show(label)
-
-    def text(self, now: float) -> str:
-        return f"{self.done}/{self.total}{self.time_left(now)}"
-
-    def time_left(self, now: float) -> str:
-        """Text for the end of a line; empty until a third is measured."""
-        measured, left = self.done - self._first, self.total - self.done
-        if not left or measured < (measured + left) * ESTIMATED_FROM:
-            return ""
-        return f", {duration_text((now - self._began) * left / measured)} left"
-
-
-@dataclass
-class _TuneProgress:
-    """Counts the jobs that workers have done."""
-
-    progress: Progress
-    total: int
-    done: int
+    def show(self, label: str, *, is_done: bool) -> None:
+        """Show what a worker measures; with `is_done`, it has ended a measurement."""
+        with self._lock:
+            self._done += is_done
+            # Calls whose times differ much take more processes than expected.
+            self._total = max(self._total, self._done)
+            measured, left = self._done - self._known, self._total - self._done
+            seconds = None
+            if measured >= (measured + left) * ESTIMATED_FROM > 0:
+                seconds = (self._clock() - self._began) * left / measured
+            self._progress.update(self._done, self._total, label, seconds)
 
     def __call__(self, device: Device, job: RaceJob, answer: Mapping[str, Any]) -> None:
         """See `workers.JobListener`."""
-        self.done += "done" in answer
         label = f"{device.id}: {job.case.label}"
         if "waiting" in answer:
             label = f"{device.id}: waiting until another tuning has measured there"
-        self.progress.update(self.done, self.total, label)
+        self.show(label, is_done="done" in answer)
 
 
 def _case_text(work: OpBenchmark, case: TuningCase) -> str:

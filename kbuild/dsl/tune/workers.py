@@ -85,11 +85,9 @@ class DeviceWorker:
     failures: int = 0
     """Workers before it on this device, in succession, that ended without a result."""
     job: RaceJob | None = None
-    """The job that it measures."""
     repetition: int = 0
     """Number of its measurement among those of the job."""
     candidate: int | None = None
-    """The candidate that it measures."""
     has_begun: bool = False
     """True once it has reported the beginning of the job."""
     seconds: float = 0.0
@@ -112,7 +110,6 @@ class DeviceWorkers:
         """`listener` is called when a job begins with a candidate, and when it is done."""
         self.journal = journal
         self.devices = list(devices)
-        """The devices that are still used."""
         self._setting, self._listener = setting, listener
         self._workers: dict[str, DeviceWorker] = {}
         self._jobs: dict[str, RaceJob] = {}

@@ -123,7 +123,6 @@ class TargetDevice:
 
 
 current = TargetDevice()
-"""The device of the current request."""
 
 
 def set_current(device: TargetDevice) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar
 
 from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.sources import SourceCache, SourceModules
+from kbuild.dsl.worker.sources import SourceCompiler, SourceModules
 
 _PREFIX = "kbuild_aot"
 """Prefix of every symbol of an object; the linker hides names with it."""
@@ -22,31 +22,16 @@ _NOT_IN_DIGEST = (
 """Keys of a request that do not change a kernel whose generated code is known."""
 
 
-class ObjectCompiler(ABC):
+class ObjectCompiler(SourceCompiler):
     """Base of compilers, see `protocol.WorkerCompiler`."""
 
     distribution: ClassVar[str]
     version: ClassVar[str]
-    """Version of the imported distribution."""
     what: ClassVar[str]
     """Description of a kernel function in messages, such as `@cute.jit`."""
     functions: ClassVar[Callable[[ModuleType, Callable[[str], bool]], Mapping[str, Any]]]
     """Returns a module's functions by name; its second argument tells which modules are the
     author's."""
-
-    def __init__(self) -> None:
-        self._sources = SourceCache()
-        self._ask: Callable[[str], bool] = lambda _: True
-
-    def ask_with(self, ask: Callable[[str], bool]) -> None:
-        """Set the function that decides about compiling a kernel, see `protocol.WorkerCompiler`."""
-        self._ask = ask
-
-    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.WorkerCompiler`."""
-        sources = self._sources.get(request)
-        functions = [function.describe() for function in self._functions(sources).values()]
-        return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
@@ -64,7 +49,10 @@ class ObjectCompiler(ABC):
             "threads": 1,
             "cluster": [1, 1, 1],
             "tensor_maps": [],
-            "constants": {name: _plain(v) for name, v in request["constants"].items()},
+            "constants": {
+                name: (v["dtype"] if isinstance(v, dict) else v)
+                for name, v in request["constants"].items()
+            },
             "divisible": [],
             "ones": [],
             **self.compile_function(function, request, sources),
@@ -102,10 +90,6 @@ class ObjectCompiler(ABC):
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return type(self).functions(sources.main(), sources.owns)
-
-
-def _plain(value: Any) -> Any:
-    return value["dtype"] if isinstance(value, dict) else value
 
 
 def image_type(dtype: str) -> str:

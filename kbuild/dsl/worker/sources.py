@@ -9,7 +9,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Container, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
@@ -43,7 +44,6 @@ class SourceModules(Loader, MetaPathFinder):
         self._loaded: dict[str, ModuleType] = {}
         self._main: ModuleType | None = None
         self.device = TargetDevice()
-        """Device that answers the questions of these modules."""
 
     def told_of(self, facts: Mapping[str, Any] | None) -> bool:
         """Set the device; False if modules that asked about another one must be reimported."""
@@ -286,3 +286,25 @@ class SourceCache:
         if self._current is not None:
             self._current.leave()
             self._current = None
+
+
+class SourceCompiler(ABC):
+    """Base of compilers that read the functions of a request from an author's sources."""
+
+    def __init__(self) -> None:
+        self._sources = SourceCache()
+        self._ask: Callable[[str], bool] = lambda _: True
+
+    def ask_with(self, ask: Callable[[str], bool]) -> None:
+        """Set the function that decides about compiling a kernel, see `protocol.WorkerCompiler`."""
+        self._ask = ask
+
+    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `protocol.WorkerCompiler`."""
+        sources = self._sources.get(request)
+        functions = [function.describe() for function in self._functions(sources).values()]
+        return {"functions": functions, "asked": sources.asked}
+
+    @abstractmethod
+    def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
+        """The kernel functions of the sources, by name."""

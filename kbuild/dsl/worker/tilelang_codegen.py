@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ class EmittedSource:
     shared: int
     """Bytes of dynamic shared memory."""
     flags: tuple[str, ...]
-    """Additional options for nvcc."""
 
 
 def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> EmittedSource:
@@ -59,9 +58,20 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
     configs |= {str(getattr(k, "value", k)): v for k, v in own.items()}
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
         lowered = tilelang.lower(program, target=target)
-    _judge_host(function, lowered.host_mod.functions.values())
+    if any(
+        "l2_persistent_map" in host_function.attrs
+        for host_function in lowered.host_mod.functions.values()
+    ):
+        raise RefusalError(
+            f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
+            "device, and in sizes of the GPU that it is compiled on",
+            hint="remove `T.annotate_l2_hit_ratio`",
+        )
     device = lowered.device_mod.functions
-    kernels = tuple(_kernel(symbol.name_hint, kernel.attrs) for symbol, kernel in device.items())
+    kernels = tuple(
+        DeviceKernel(symbol.name_hint, pdl="has_cuda_pdl_sync" in kernel.attrs)
+        for symbol, kernel in device.items()
+    )
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
         what = f"{len(kernels)} kernels; a launch on the CPU calls one"
         raise RefusalError(f"`{function.name}` has {what}")
@@ -157,15 +167,6 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
     return _called_as_declared(text) if arch == CPU else text
 
 
-def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
-    if any("l2_persistent_map" in host_function.attrs for host_function in host):
-        raise RefusalError(
-            f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
-            "device, and in sizes of the GPU that it is compiled on",
-            hint="remove `T.annotate_l2_hit_ratio`",
-        )
-
-
 def _called_as_declared(text: str) -> str:
     """Fix the call on the CPU: TileLang omits strides, and passes numbers that are sizes twice."""
     call = _CALL_ON_CPU.search(text)
@@ -177,10 +178,6 @@ def _called_as_declared(text: str) -> str:
     names = ", ".join(name.lstrip("*") for parameter in parameters for name in parameter)
     new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
     return text[: call.start()] + new + text[call.end() :]
-
-
-def _kernel(name: str, attrs: Any) -> DeviceKernel:
-    return DeviceKernel(name, pdl="has_cuda_pdl_sync" in attrs)
 
 
 def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:

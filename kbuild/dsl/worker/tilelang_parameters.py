@@ -164,7 +164,14 @@ class EntryParameters:
                 f"{len(dims)} in build.toml"
             )
         if dims is None:
-            self._flat(name, buffer)
+            # Pass a tensor of any shape as one with a single dimension.
+            if len(buffer.shape) != 1:
+                raise RefusalError(
+                    f"`{self._function.name}`: the number of dimensions of `{name}` is unknown",
+                    hint="write them in `shapes`; a kernel that takes one dimension accepts any "
+                    "tensor",
+                )
+            self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
         for axis, size in enumerate(buffer.shape if dims is not None else ()):
             self._dimension(f"{name}.shape.{axis}", f"{name}.shape[{axis}]", size, dims[axis])
         if _is_compact(buffer):
@@ -176,15 +183,6 @@ class EntryParameters:
             return
         for axis, stride in enumerate(buffer.strides):
             self._dimension(f"{name}.stride.{axis}", f"{name}.stride({axis})", stride, "")
-
-    def _flat(self, name: str, buffer: Any) -> None:
-        """Pass a tensor of any shape as one with a single dimension."""
-        if len(buffer.shape) != 1:
-            raise RefusalError(
-                f"`{self._function.name}`: the number of dimensions of `{name}` is unknown",
-                hint="write them in `shapes`; a kernel that takes one dimension accepts any tensor",
-            )
-        self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
 
     def _dimension(self, name: str, title: str, size: Any, dimension: str) -> None:
         """Pass the value of a dynamic dimension; check fixed and repeated ones."""

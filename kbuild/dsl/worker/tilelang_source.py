@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kbuild.dsl.worker.protocol import RefusalError
 
@@ -57,9 +58,7 @@ class DimensionCheck:
     """A check that a dimension has the value that the code assumes."""
 
     argument: str
-    """C++ expression of the actual value."""
     wanted: str
-    """C++ expression of the assumed value."""
     label: str
     """Name in messages, such as `A.shape[1]`."""
 
@@ -100,7 +99,7 @@ def complete_source(
     for kernel in kernels:
         text = re.sub(rf"\b{re.escape(kernel.name)}\b", f"{symbol}_{kernel.name}", text)
     renames = "".join(f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS)
-    return renames + _HEAD + text + _entry(symbol, entry, kernels)
+    return renames + _HEAD.read_text("utf-8") + text + _entry(symbol, entry, kernels)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
@@ -157,64 +156,8 @@ def _launch(match: re.Match[str], pdl: set[str]) -> str:
     )
 
 
-_HEAD = """\
-#include <stdint.h>
-#if defined(__HIPCC__)
-#include <hip/hip_runtime.h>
-#include <stdio.h>
-#define KBUILD_LAUNCHED(launch)                                                \\
-  do {                                                                         \\
-    hipError_t result = hipGetLastError();                                     \\
-    const bool is_ours = result == hipSuccess;                                 \\
-    if (is_ours) result = (launch);                                            \\
-    if (result != hipSuccess) {                                                \\
-      snprintf(error_buf, ERROR_BUF_SIZE,                                      \\
-               is_ours ? "it cannot be launched: %s" : "before it was: %s",    \\
-               hipGetErrorString(result));                                     \\
-      return -1;                                                               \\
-    }                                                                          \\
-  } while (0)
-#define KBUILD_LOADED(attributes)                                              \\
-  do {                                                                         \\
-    const hipError_t result = (attributes);                                    \\
-    if (result != hipSuccess) {                                                \\
-      (void)hipGetLastError();                                                 \\
-      snprintf(error_buf, ERROR_BUF_SIZE, "%s", hipGetErrorString(result));    \\
-      return -1;                                                               \\
-    }                                                                          \\
-  } while (0)
-#elif defined(__CUDACC__)
-#define KBUILD_LAUNCHED(launch)                                            \\
-  do {                                                                     \\
-    const cudaError_t result = (launch);                                   \\
-    if (result != cudaSuccess) {                                           \\
-      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */ \\
-      snprintf(error_buf, ERROR_BUF_SIZE, "it cannot be launched: %s",     \\
-               cudaGetErrorString(result));                                \\
-      return -1;                                                           \\
-    }                                                                      \\
-  } while (0)
-#define KBUILD_LOADED(attributes)                                          \\
-  do {                                                                     \\
-    const cudaError_t result = (attributes);                               \\
-    if (result != cudaSuccess) {                                           \\
-      (void)cudaGetLastError();                                            \\
-      snprintf(error_buf, ERROR_BUF_SIZE, "%s", cudaGetErrorString(result)); \\
-      return -1;                                                           \\
-    }                                                                      \\
-  } while (0)
-#endif
-#if defined(__HIPCC__) || defined(__CUDACC__)
-static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
-/* What no grid can have becomes what the launch refuses, and not what 32 bits are left of it. */
-static inline unsigned kbuild_blocks(int64_t count) {
-  return count < 0 || count > INT32_MAX ? UINT32_MAX : (unsigned)count;
-}
-static inline dim3 kbuild_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
-  return dim3(kbuild_blocks(x), kbuild_blocks(y), kbuild_blocks(z));
-}
-#endif
-"""
+_HEAD = Path(__file__).with_name("tilelang_head.txt")
+"""C++ that precedes the generated code."""
 
 
 def _entry(symbol: str, entry: EntryFunction, kernels: Sequence[DeviceKernel]) -> str:

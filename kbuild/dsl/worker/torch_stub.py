@@ -183,7 +183,11 @@ class _StubModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if f"{self.__name__}.{name}" in {"torch.__version__", "torch.version.__version__"}:
-            return _version()
+            (line,) = (name for name in _torch_names() if name.startswith("version "))
+            releases = devices.torch_releases(line.partition(" ")[2])
+            version = TorchVersion(f"{releases[0]}+none")
+            version.releases = releases
+            return version
         if name.startswith("__"):
             raise AttributeError(name)
         return _attribute(self.__name__, name)
@@ -237,15 +241,6 @@ def _torch_names() -> Mapping[str, tuple[str, ...]]:
         elif line.startswith(" "):
             names_by_section[section] += line.split()
     return {name: tuple(names) for name, names in names_by_section.items()}
-
-
-def _version() -> TorchVersion:
-    """Torch's version for a source that asks now."""
-    (line,) = (name for name in _torch_names() if name.startswith("version "))
-    releases = devices.torch_releases(line.partition(" ")[2])
-    version = TorchVersion(f"{releases[0]}+none")
-    version.releases = releases
-    return version
 
 
 @cache
@@ -327,13 +322,16 @@ def _call_stub(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
     if name in {"finfo", "iinfo"}:
         return limits(args[0] if args else importlib.import_module("torch").float32)
     if name in _DECORATORS:
-        function = next((argument for argument in args if _is_function(argument)), kwargs.get("fn"))
+        function = next(
+            (
+                argument
+                for argument in args
+                if (type(argument) not in {str, StubAttribute, UnknownValue} and callable(argument))
+            ),
+            kwargs.get("fn"),
+        )
         return _StubDecorator() if function is None else _decorated(function)
     return UnknownValue(f"{path}()")
-
-
-def _is_function(value: Any) -> bool:
-    return type(value) not in {str, StubAttribute, UnknownValue} and callable(value)
 
 
 def _decorated(function: Any) -> Any:

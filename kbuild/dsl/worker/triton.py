@@ -21,7 +21,7 @@ from triton.compiler import ASTSource
 from kbuild.dsl.worker import compiler_output, torch_stub, triton_internals
 from kbuild.dsl.worker.compiler_output import memory_access
 from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.sources import SourceCache, SourceModules
+from kbuild.dsl.worker.sources import SourceCompiler, SourceModules
 from kbuild.dsl.worker.triton_functions import (
     OPTIONS,
     KnownArguments,
@@ -305,31 +305,19 @@ _CACHE = "TRITON_CACHE_DIR"
 """Folder for every step of a compilation; kbuild needs only the last step."""
 
 
-class TritonCompiler:
+class TritonCompiler(SourceCompiler):
     """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
+        super().__init__()
         os.environ[_CACHE] = str(Path.home() / "cache")
         torch_stub.install_stubs()
         triton_internals.install()
-        self._sources = SourceCache()
-        self._ask: Callable[[str], bool] = lambda _: True
-
-    def ask_with(self, ask: Callable[[str], bool]) -> None:
-        """See `protocol.WorkerCompiler`."""
-        self._ask = ask
-
-    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.WorkerCompiler`."""
-        sources = self._sources.get(request)
-        kernels = self._kernels(sources)
-        functions = [kernel.describe() for kernel in kernels.values()]
-        return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
         sources = self._sources.get(request)
-        kernel = self._kernels(sources).get(request["function"])
+        kernel = self._functions(sources).get(request["function"])
         if kernel is None:
             raise RefusalError(f"there is no kernel function `{request['function']}`")
         output, printed = io.StringIO(), size_of_stderr()
@@ -356,7 +344,7 @@ class TritonCompiler:
         Path(request["output"]).write_bytes(code)
         return facts
 
-    def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
+    def _functions(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
         """Kernels of the first source, and those of other sources whose names are unique."""
         others: dict[str, list[TritonKernel]] = {}
         for module in sources.imported_with_main():

@@ -197,7 +197,8 @@ def find_kernels(module: ModuleType, owns: Any) -> dict[str, TritonKernel]:
     return {
         name: TritonKernel(name, value)
         for name, value in vars(module).items()
-        if _is_kernel(value) and owns(getattr(_innermost(value), "__module__", ""))
+        if (is_jit_function(value) or (_is_wrapper(value) and is_jit_function(_innermost(value))))
+        and owns(getattr(_innermost(value), "__module__", ""))
     }
 
 
@@ -210,10 +211,6 @@ def _innermost(value: Any) -> Any:
 def is_jit_function(value: Any) -> bool:
     """True for a bare function of `@triton.jit` or `@gluon.jit`."""
     return any(base.__name__ == "JITFunction" for base in type(value).__mro__)
-
-
-def _is_kernel(value: Any) -> bool:
-    return is_jit_function(value) or (_is_wrapper(value) and is_jit_function(_innermost(value)))
 
 
 def _is_wrapper(value: Any) -> bool:

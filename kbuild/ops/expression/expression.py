@@ -240,7 +240,6 @@ class Expression:
     """An integer expression of `build.toml`; equal if the syntax trees are equal."""
 
     text: str = field(compare=False)
-    """The original text."""
     root: Node
     """Syntax tree, in which parts that consist of numbers only are evaluated."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kbuild.ops.expression.expression import Expression, parse, parse_condition
+from kbuild.ops.expression.expression import Expression, fold
 from kbuild.ops.expression.nodes import ExpressionError, Node, known_given
+from kbuild.ops.expression.parser import ExpressionReader, parse_tree
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -25,8 +26,6 @@ _OPERATORS: dict[type[ast.operator], str] = {
 _CXX_FUNCTIONS = {"/": "divide", "**": "power", "sqrt": "root"}
 _FUNCTIONS = {"sqrt": (1, 1), "min": (2, 99), "max": (2, 99)}
 """Function -> minimum and maximum of arguments."""
-_MAX_DEPTH = 30
-_MAX_LENGTH = 2000
 
 
 @dataclass(frozen=True)
@@ -112,21 +111,18 @@ def parse_float(text: str, floats: Collection[str]) -> FloatExpression | None:
     Raises:
         ExpressionError: a part of it is not supported.
     """
-    # One character for each byte, since Python's columns count bytes.
-    plain = "".join(char if " " <= char <= "~" else " " for char in text)
     try:
-        tree = ast.parse(f"({plain})", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse_tree(text)
+    except ExpressionError:
         return None
     reader = _FloatReader(text, frozenset(floats))
-    if len(text) > _MAX_LENGTH or not reader.is_float(tree):
-        return None
-    return FloatExpression(text, reader.node(tree))
+    return FloatExpression(text, reader.part(tree)) if reader.is_float(tree) else None
 
 
-class _FloatReader:
+class _FloatReader(ExpressionReader):
     def __init__(self, text: str, floats: frozenset[str]) -> None:
-        self._text, self._floats, self._depth = text, floats, 0
+        super().__init__(text)
+        self._floats = floats
 
     def is_float(self, tree: ast.expr) -> bool:  # noqa: PLR0911
         """True if a part contains a float."""
@@ -148,54 +144,34 @@ class _FloatReader:
             case _:
                 return False
 
-    def node(self, tree: ast.expr) -> FloatNode:
+    def part(self, tree: ast.expr) -> FloatNode:  # noqa: C901, PLR0911
         """Convert a part; the largest parts without floats become integer expressions."""
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise ExpressionError("is nested too deeply", tree.col_offset)
-        node = self._node(tree) if self.is_float(tree) else self._integer(tree)
-        self._depth -= 1
-        return node
-
-    def _node(self, tree: ast.expr) -> FloatNode:  # noqa: PLR0911
+        if not self.is_float(tree):
+            return Expression(self.text(tree), fold(self.node(tree)))
         match tree:
             case ast.Constant(float(value)) if math.isfinite(value):
                 return FloatNumber(value)
             case ast.Name(name):
                 return FloatName(name)
             case ast.Subscript(ast.Name()):
-                return FloatName(self._source(tree).replace(" ", ""))
+                return FloatName(self.text(tree).replace(" ", ""))
             case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
-                sides = (self.node(left), self.node(right))
-                return FloatCall(_OPERATORS[type(operator)], sides)
+                return FloatCall(_OPERATORS[type(operator)], (self.part(left), self.part(right)))
             case ast.UnaryOp(ast.UAdd(), operand):
-                return self.node(operand)
+                return self.part(operand)
             case ast.UnaryOp(_, operand):
-                return FloatCall("negative", (self.node(operand),))
+                return FloatCall("negative", (self.part(operand),))
             case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
                 fewest, most = _FUNCTIONS[name]
                 if fewest <= len(arguments) <= most:
-                    return FloatCall(name, tuple(self.node(part) for part in arguments))
+                    return FloatCall(name, tuple(map(self.part, arguments)))
             case ast.IfExp(test, then, otherwise):
-                condition = self._parsed(test, parse_condition)
-                return FloatConditional(condition, self.node(then), self.node(otherwise))
+                condition = Expression(self.text(test), fold(self.node(test)))
+                if not condition.is_condition:
+                    raise self.error(test, "is a number, not a condition", "compare it")
+                return FloatConditional(condition, self.part(then), self.part(otherwise))
         hint = "floats have `+ - * / **`, `sqrt`, `min`, `max` and `a if c else b`"
-        message = f"`{self._source(tree)}` has no meaning in a float"
-        raise ExpressionError(message, tree.col_offset, hint)
-
-    def _integer(self, tree: ast.expr) -> Expression:
-        return self._parsed(tree, parse)
-
-    def _parsed(self, tree: ast.expr, read: Callable[[str], Expression]) -> Expression:
-        try:
-            return read(self._source(tree))
-        except ExpressionError as error:
-            column = tree.col_offset + error.column - 1
-            raise ExpressionError(error.message, column, error.hint) from None
-
-    def _source(self, tree: ast.expr) -> str:
-        # The text was parsed in parentheses, so its columns are one too high.
-        return self._text[tree.col_offset - 1 : (tree.end_col_offset or 0) - 1]
+        raise self.error(tree, "has no meaning in a float", hint)
 
 
 def _parts(node: FloatNode) -> Iterator[FloatNode]:

@@ -1,7 +1,7 @@
 """Launches that are compiled in an author's Python: its package, `--record` and `--package`.
 
 The author's files lie in `_captured_sources` as they are. In the place of each, a module of the
-package runs it with the DSL's `launch_runtime` where it imports the DSL.
+package runs it with the runtime of `CapturedLanguage` where it imports the DSL.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kbuild.ops.language import Language
+from kbuild.plugins.capture.languages import LAUNCH_LANGUAGE, captured_language
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
     module_of,
@@ -92,7 +93,7 @@ def launch_files(kernels: Sequence[LaunchKernel], folder: str) -> PackageFiles:
     for source, target in targets.items():
         dots = "." * len(PurePosixPath(target).parts)
         texts[target] = _MODULE.format(source=source, dots=dots, shipped=target)
-    runtime = kernels[0].language.launch_runtime
+    runtime = captured_language(kernels[0].language.name).runtime
     for path in sorted(runtime.glob("_launch_*.py")) if runtime is not None else ():
         texts[path.name] = path.read_text("utf-8")
     sources = {f"{SOURCES_FOLDER}/{target}": source for source, target in targets.items()}
@@ -149,9 +150,10 @@ def recorded_launches(  # noqa: PLR0917
         options = {"options": sorted(language.options), "all_configs": all_configs}
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
         (own / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        if language.launch_recorder is not None:
+        recorder = captured_language(language.name).recorder
+        if recorder is not None:
             # Python imports `sitecustomize` whenever it starts, also in processes of the command.
-            (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
+            (own / "sitecustomize.py").write_bytes(recorder.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         done = runner.run(command, cwd=root, env=env, listen=say)
@@ -217,7 +219,7 @@ def _captured_build_file(text: str, package: str) -> str:
 
     from kbuild.ops.language import LANGUAGES
 
-    language = next(one for one in LANGUAGES.load() if one.launch_runtime)
+    language = LANGUAGES.get(LAUNCH_LANGUAGE)
     document = tomlkit.parse(text)
     exporter, data = language.exporter(), document.unwrap()
     backends = [

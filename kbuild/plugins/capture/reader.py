@@ -28,6 +28,7 @@ from kbuild.plugins.capture.description import (
 )
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
 from kbuild.plugins.capture.functions_module import FUNCTIONS_MODULE, captured_source
+from kbuild.plugins.capture.languages import captured_language
 from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
@@ -203,7 +204,7 @@ class _KernelReader:
 
     def _read_launches(self, language: Language, digests: SourceDigests) -> None:
         """Add the ops of the launches: one section for each source that has kernels."""
-        if language.launch_runtime is None:
+        if captured_language(language.name).runtime is None:
             message = f"launches of `{language.name}` kernels cannot be captured"
             self.table_issues.error(message, "describe the ops in `op`")
             return
@@ -294,7 +295,8 @@ class _KernelReader:
     ) -> Mapping[str, Any]:
         """The keys of a section that say where a function's kernels are; empty after an error."""
         language = LANGUAGES.get(self._table["language"])
-        if language.captured_as in ("", language.name):
+        captured_as = captured_language(language.name).captured_as
+        if captured_as in ("", language.name):
             source = data["source"]
             return {"src": list(digests.imported(source)) if source in digests.paths else []}
         # The DSL writes kernels in another language (NineToothed in Triton). `kbuild capture` has
@@ -304,9 +306,9 @@ class _KernelReader:
         hint = "run `kbuild capture`, and commit both files"
         if self._read_captured(file, missing, hint) is None:
             return {}
-        needed = LANGUAGES.get(language.captured_as).distributions
+        needed = LANGUAGES.get(captured_as).distributions
         pins = [pin for pin in _pins(self._table) if pin.partition("==")[0] in needed]
-        return {"language": language.captured_as, "toolchain": pins, "src": [file]}
+        return {"language": captured_as, "toolchain": pins, "src": [file]}
 
 
 def _op(

@@ -32,6 +32,7 @@ from kbuild.plugins.capture.description import (
     wrapper_file,
 )
 from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.plugins.capture.languages import captured_language
 from kbuild.plugins.capture.launches import module_of
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.values import ROWS, names_of
@@ -92,7 +93,8 @@ def capture(
     """
     source = source_of(declaration, section.sources)
     language = LANGUAGES.get(section.language)
-    if not language.captured_as:
+    captured = captured_language(section.language)
+    if not captured.captured_as:
         raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments, torch)
     names = op_names(declaration)
@@ -101,7 +103,7 @@ def capture(
     request = {
         "folders": [*dict.fromkeys(folders)],
         "names": names,
-        "generated": language.captured_as != language.name,
+        "generated": captured.captured_as != language.name,
         "device": vendor_facts("cuda"),
         **_declared(declaration),
     }
@@ -146,12 +148,12 @@ def captured_kernel(
         ops: of the function.
         name: of the function.
     """
-    language = LANGUAGES.get(section.language)
+    captured_as = captured_language(section.language).captured_as
     table = {**section.table, "src": [*section.sources], "op": [*ops]}
-    if language.captured_as and language.captured_as != section.language:
-        needed = DIALECTS.get(language.captured_as).distributions
+    if captured_as not in ("", section.language):
+        needed = DIALECTS.get(captured_as).distributions
         pins = [pin for pin in section.toolchain if pin.partition("==")[0] in needed]
-        table |= {"language": language.captured_as, "toolchain": pins}
+        table |= {"language": captured_as, "toolchain": pins}
         table["src"] = [kernels_file(kernel, name)]
     return AotKernel(read_section(f"{kernel}_{name}", table, origin=name), ("sm_90",), "cuda13")
 
@@ -357,7 +359,9 @@ def _refusal(declaration: Declaration, file: Path, language: Language, root: Pat
     line = text.count("\n", 0, match.start()) + 1 if match else 1
     message = f"launches `{language.name}` kernels, which cannot be captured"
     place = f"{file.resolve()}:{line}"
-    text = _message(declaration, f"{message}: {language.capture_refusal}", place, root)
+    text = _message(
+        declaration, f"{message}: {captured_language(language.name).refusal}", place, root
+    )
     return CheckError(text, (), hint="describe its launches in `[[kernel.<name>.op]]`")
 
 

@@ -9,6 +9,7 @@ import pytest
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.section import read_section
 from kbuild.plugins.capture.description import Declaration
+from kbuild.plugins.capture.languages import captured_language
 from kbuild.plugins.capture.session import _devices, _read, capture, source_of
 from kbuild.system.errors import CheckError, UsageError
 from tests.support.captured_runs import argument, buffer, launch, tensor
@@ -115,5 +116,7 @@ def test_gpus_that_a_function_is_captured_for(backend: Any, answer: Any, devices
 
 
 def test_every_language_says_why_it_is_not_captured() -> None:
+    unknown = captured_language("unknown").refusal
     for language in LANGUAGES.load():
-        assert bool(language.captured_as) != bool(language.capture_refusal)
+        captured = captured_language(language.name)
+        assert captured.captured_as or captured.refusal != unknown

@@ -434,7 +434,7 @@ class TestListsOfTensors:
     @pytest.mark.parametrize(
         ("key", "value", "words"),
         [
-            ("shapes", '{ xs = ["N", "M / 2"], out = "x" }', "`M / 2`: `/` is not an operator"),
+            ("shapes", '{ xs = ["N", "M / 2"], out = "x" }', "`M / 2`: `M / 2` has no meaning"),
             ("shapes", '{ xs = "y", out = "x" }', "`y` is not a tensor argument"),
             ("shapes", '{ "xs[2]" = ["N"], x = ["N"], out = "x" }', "but `xs[2]` is used"),
             ("shapes", '{ x = ["N"], out = "ys[0]", "zs[0]" = "x" }', "`ys[0]` may be None"),

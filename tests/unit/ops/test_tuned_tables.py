@@ -44,7 +44,7 @@ def changed(**fields) -> str:
     data = json.loads(table_text(TABLE))
     data["rows"][1] |= fields
     rows = ",\n".join(json.dumps(row) for row in data.pop("rows"))
-    return json.dumps(data)[:-1] + ',\n"rows": [\n' + rows + "]}"
+    return "{\n" + json.dumps(data)[1:-1] + ',\n"rows": [\n' + rows + "]}"
 
 
 class TestFile:
@@ -66,7 +66,7 @@ class TestFile:
         assert '"default_us": 20.0, "spread": 0.0123}' in text
         assert parse_table(text, "t.json").table.rows[0].spread == 0.0123
         assert refused(changed(spread="wide")) == [
-            "tuned/x.json:4: rows[1]: `spread` is not a share"
+            "tuned/x.json:5: rows[1]: `spread` is not a share"
         ]
 
     def test_one_row_per_line_sorted(self):
@@ -142,7 +142,7 @@ class TestRefused:
     )
     def test_a_row_with_its_line(self, fields):
         (said,) = refused(changed(**fields))
-        assert said.startswith("tuned/x.json:4: rows[1]: `")
+        assert said.startswith("tuned/x.json:5: rows[1]: `")
 
     def test_every_file_at_once(self, tmp_path):
         (tmp_path / "a").write_text("{")

@@ -284,14 +284,6 @@ class TestJson:
             KernelUnit.from_json({**data, "extra": 1})
         with pytest.raises(ValueError, match="`sm_9` is not an arch"):
             KernelUnit.from_json({**data, "target": "sm_9"})
-        with pytest.raises(ValueError, match="`x` has the unknown dtype `fp16`"):
-            KernelUnit.from_json({**data, "dtypes": [["x", "fp16"]]})
-        with pytest.raises(ValueError, match="a plain unit assumes nothing"):
-            KernelUnit.from_json({**data, "aligned": False, "ones": ["n"]})
-        with pytest.raises(ValueError, match="z: absent, but not a tensor"):
-            KernelUnit.from_json({**data, "absent": ["z"]})
-        with pytest.raises(ValueError, match="the constant `T` is the unknown dtype `fp16`"):
-            KernelUnit.from_json({**data, "dtype_constants": [["T", "fp16"]]})
 
 
 class TestTargets:

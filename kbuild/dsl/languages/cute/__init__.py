@@ -143,7 +143,6 @@ class Cute(Language):
 
     name = "cute"
     decorator = "@cute.jit"
-    only_decorated = True
     worker = "cute"
     exporter_class = "kbuild.dsl.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)
@@ -151,10 +150,6 @@ class Cute(Language):
     has_host_code = True
     shaped = True
     init_backends = ("cuda",)
-    capture_refusal = (
-        "a kernel is compiled for the memory and the layout of the tensors of a call, and tensors "
-        "of a captured call have no memory"
-    )
     init_note = (
         "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
         f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"

@@ -158,7 +158,6 @@ class CuteExport:
     """Options of `kbuild aot cute`."""
 
     name: str
-    """Name of the function."""
     sources: tuple[str, ...]
     """File names in one folder; the file with the function is first."""
     arguments: tuple[str, ...]

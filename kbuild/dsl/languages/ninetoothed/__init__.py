@@ -29,7 +29,6 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     decorator = ""
-    only_decorated = False
     worker = "ninetoothed.compiler"
     exporter_class = ""
     distributions = ("ninetoothed", "triton")
@@ -39,7 +38,6 @@ class NineToothed(Triton):
     init_backends = ("cuda",)
     settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
     has_jit_fallback = False
-    launch_runtime = launch_recorder = None
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""

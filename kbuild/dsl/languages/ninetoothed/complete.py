@@ -167,7 +167,9 @@ def fixed_sizes(
     for part in facts.parts:
         if part.kind not in ("fixed", "power"):
             continue
-        size = _size(op, sources[part.tensor].name, part.axis)
+        rule = op.shape(sources[part.tensor].name)
+        dim = rule.dims[part.axis] if rule is not None and rule.dims else None
+        size = str(dim) if dim is not None else f"size({sources[part.tensor].name}, {part.axis})"
         exact = parse(size)
         wanted = parse(f"next_pow2({size})") if part.kind == "power" else exact
         own_constants = [c for c in launch.constants if c.expression in (wanted, exact)]
@@ -189,13 +191,6 @@ def fixed_sizes(
             message = f"`{facts.name}` is not compiled for the size `{fixed_size}`"
             place.at("constants", constant.name).error(message, "remove it")
     return tuple(constants) if place.errors == errors else None
-
-
-def _size(op: OpSpec, tensor: str, axis: int) -> str:
-    """Name of a dimension in the section; a query if it has none."""
-    rule = op.shape(tensor)
-    dim = rule.dims[axis] if rule is not None and rule.dims else None
-    return str(dim) if dim is not None else f"size({tensor}, {axis})"
 
 
 def _values(

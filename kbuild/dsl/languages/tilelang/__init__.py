@@ -161,9 +161,6 @@ class TileLang(Language):
     own_candidates = True
     on_cpu = True
     init_backends = ("cpu", "cuda")
-    capture_refusal = (
-        "a kernel is compiled for the numbers of a call, and sizes of a captured call are symbols"
-    )
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""

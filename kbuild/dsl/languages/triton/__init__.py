@@ -69,7 +69,6 @@ class Triton(Language):
 
     name = "triton"
     decorator = "@triton.jit"
-    only_decorated = True
     worker = "triton"
     exporter_class = "kbuild.dsl.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)
@@ -91,9 +90,6 @@ class Triton(Language):
     init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")
     open_constants = True
     has_jit_fallback = True
-    launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
-    captured_as = "triton"
-    launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""

@@ -32,37 +32,18 @@ from kbuild.ops.steps import (
     Launch,
     Value,
 )
+from kbuild.system import rendering
 
 _DEVICE = {
     "sm_count": "torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
     "capability": "(0 if torch.version.hip else (lambda c: 10 * c[0] + c[1])"
     "(torch.cuda.get_device_capability({tensor}.device)))",
 }
-_DESCRIPTOR = """\
-def _descriptor(tensor, block, padding, layout):
-    more = [padding] if padding != 'zero' else []
-    kernel = _kernel
-    while not hasattr(kernel, 'params'):
-        kernel = kernel.fn
-    if not getattr(kernel, 'is_gluon', bool)():
-        tools = importlib.import_module('triton.tools.tensor_descriptor')
-        return tools.TensorDescriptor.from_tensor(tensor, block, *more)
-    language = importlib.import_module('triton.experimental.gluon.language')
-    tools = importlib.import_module('triton.experimental.gluon.nvidia.hopper')
-    layouts = language.NVMMASharedLayout
-    if 'swizzle_byte_width' in layout:
-        bits = 8 * tensor.element_size()
-        own = layouts(element_bitwidth=bits, rank=len(block), **layout)
-    else:
-        own = layouts.get_default_for(block, getattr(language, str(tensor.dtype)[6:]), **layout)
-    return tools.TensorDescriptor.from_tensor(tensor, block, own, *more)
-"""
-"""Source of a helper that makes Triton's descriptor of a tensor, or Gluon's with a layout."""
 _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
 
 
 def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
-    """Python source of the op's fallback; requires `JIT_HEAD` and the op's fake kernel."""
+    """Python source of the op's fallback; requires `jit_head.py` and the op's fake kernel."""
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
     single, listed = (",", "(_results,)") if len(op.results) == 1 else ("", "_results")
@@ -77,7 +58,7 @@ def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
         *(_filled(op, name, value) for name, value in op.fills),
     ]
     if any(source.kind == "descriptor" for _, bound in launches for _, source in bound.arguments):
-        lines += _DESCRIPTOR.splitlines()
+        lines += rendering.read("package/jit_descriptor.py").splitlines()
     for launch, bound in launches:
         lines += _launch(op, launch, bound)
     lines.append("return _results")

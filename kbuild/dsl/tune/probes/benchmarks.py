@@ -20,9 +20,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kbuild.dsl.tune.probes import devices
 from kbuild.dsl.tune.probes.processes import device_in_use, pause_watchdog, send_message
 from kbuild.dsl.tune.probes.race import Race, RaceRules
 from kbuild.dsl.tune.probes.serve import first_words, load, tell_waiting
+
+torch: Any = importlib.import_module("torch")
 
 KERNEL, REFERENCE = "kernel", "reference"
 _MEASURE, _VERIFY, _SETUP = "benchmark_", "verify_", "setup_"
@@ -64,21 +67,17 @@ class BenchmarkProcess:
     """Some builds of a kernel, loaded for one device."""
 
     settings: Mapping[str, Any]
-    torch: Any = field(init=False)
-    devices: Any = field(init=False)
     stopwatch: Any = field(init=False)
     lock_name: str = field(init=False)
     kernels: dict[str, ModuleType] = field(init=False)
     """Side -> the kernel's module."""
 
     def __post_init__(self) -> None:
-        self.torch = importlib.import_module("torch")
-        self.devices = importlib.import_module("kbuild.dsl.tune.probes.devices")
         device = self.settings["device"]
         if device != "cpu":
-            self.torch.cuda.set_device(device)
-        self.stopwatch = self.devices.stopwatch_for(device, cold=True)
-        self.lock_name = self.devices.lock_name(device)
+            torch.cuda.set_device(device)
+        self.stopwatch = devices.stopwatch_for(device, cold=True)
+        self.lock_name = devices.lock_name(device)
         self.kernels = {}
         for side in self.settings["sides"]:
             name = f"_kbuild_benchmark_{side['name']}"
@@ -105,7 +104,7 @@ class BenchmarkProcess:
                 instance = self._set_up(owner, job["workload"], kernel)
                 call = getattr(instance, _MEASURE + job["workload"])
                 moved, tensors = _traffic(call)
-                self.devices.synchronize(self.settings["device"])
+                devices.synchronize(self.settings["device"])
                 verify = getattr(instance, _VERIFY + job["workload"], None)
                 problem = "" if verify is None else self._problem(instance.out, verify())
             except Exception as error:
@@ -128,18 +127,18 @@ class BenchmarkProcess:
     def copy(self, _: Job) -> dict[str, Any]:
         """Measure a copy that fits in no cache: bytes per second, read and written."""
         # Elements are float32, of 4 bytes.
-        source = self.torch.ones(_COPIED // 4, device=self.settings["device"])
-        target = self.torch.empty_like(source)
+        source = torch.ones(_COPIED // 4, device=self.settings["device"])
+        target = torch.empty_like(source)
         return {"rate": 2 * _COPIED / self._seconds(lambda: target.copy_(source))}
 
     def matmul(self, job: Job) -> dict[str, Any]:
         """Measure a product of large square matrices: floating-point operations per second."""
         device = self.settings["device"]
         n = _MATRIX[device.partition(":")[0]]
-        dtype = getattr(self.torch, job["dtype"])
-        left, right = (self.torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-        out = self.torch.empty_like(left)
-        return {"rate": 2 * n**3 / self._seconds(lambda: self.torch.mm(left, right, out=out))}
+        dtype = getattr(torch, job["dtype"])
+        left, right = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+        out = torch.empty_like(left)
+        return {"rate": 2 * n**3 / self._seconds(lambda: torch.mm(left, right, out=out))}
 
     def _seconds(self, call: Callable[[], object]) -> float:
         runner = self._race([call], {"calls_per_turn": _CALLS, "slice_us": _SLICE_US, "rounds": 3})[
@@ -167,7 +166,7 @@ class BenchmarkProcess:
         instance = owner()
         instance.kernel, instance.device = kernel, self.settings["device"]
         if instance.seed is not None:
-            self.torch.manual_seed(instance.seed)  # of every device
+            torch.manual_seed(instance.seed)  # of every device
             random.seed(instance.seed)
         getattr(instance, _SETUP + workload, instance.setup)()
         return instance
@@ -179,15 +178,15 @@ class BenchmarkProcess:
         if actual.shape != expected.shape:
             return f"the shape is {tuple(actual.shape)}, {tuple(expected.shape)} was expected"
         dtype = actual.dtype
-        eps = self.torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-        if self.torch.allclose(actual, expected, rtol=max(_RELATIVE, 2 * eps), atol=_TOLERANCE):
+        eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        if torch.allclose(actual, expected, rtol=max(_RELATIVE, 2 * eps), atol=_TOLERANCE):
             return ""
         most = float((actual.double() - expected.double()).abs().max())
         return f"the result differs from the reference by up to {most:.3g}"
 
     def _work(self, instance: Any, moved: int, tensors: Sequence[Any]) -> dict[str, Any]:
         """Bytes and floating-point operations of a call, and the dtype of the operations."""
-        attributes = [value for value in vars(instance).values() if self.torch.is_tensor(value)]
+        attributes = [value for value in vars(instance).values() if torch.is_tensor(value)]
         floats = [tensor for tensor in tensors or attributes if tensor.is_floating_point()]
         largest = max(floats, key=lambda tensor: tensor.numel(), default=None)
         dtype = "float32" if largest is None else str(largest.dtype).removeprefix("torch.")
@@ -199,7 +198,7 @@ class BenchmarkProcess:
         }
 
     def _machine(self) -> dict[str, str]:
-        torch, device = self.torch, self.settings["device"]
+        device = self.settings["device"]
         is_cpu = device == "cpu"
         compute = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
         return {
@@ -207,7 +206,7 @@ class BenchmarkProcess:
             "backend": "CPU" if is_cpu else compute,
             "pytorchVersion": str(torch.__version__),
             "os": f"{platform.system()} {platform.release()}",
-            "cpu": self.devices.cpu_name(),
+            "cpu": devices.cpu_name(),
         }
 
 
@@ -262,7 +261,6 @@ def _traffic(call: Callable[[], Any]) -> tuple[int, list[Any]]:
 
     Torch's own ops are not counted: both are empty if the kernel registers no op with Torch.
     """
-    torch: Any = importlib.import_module("torch")
     modes: Any = importlib.import_module("torch.utils._python_dispatch")
     tree: Any = importlib.import_module("torch.utils._pytree")
     moved, seen = [0], []

@@ -34,9 +34,7 @@ def main(commands: str, *modules: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     # Workers are forks of this process, and inherit all modules that it has imported.
-    for name in ("torch", "kbuild.dsl.tune.probes.serve", "kbuild.dsl.tune.probes.tensors"):
-        importlib.import_module(name)
-    importlib.import_module("kbuild.dsl.tune.probes.devices")
+    importlib.import_module(_SERVE)
     for name in modules:
         with suppress(ImportError):
             importlib.import_module(name)

@@ -19,6 +19,14 @@ class Stopwatch(Protocol):
         """Microseconds of each of `count` calls, each with cold caches."""
 
 
+def standard_error(times: Sequence[float]) -> float:
+    """The standard error of the median, relative to it; from the absolute deviations."""
+    middle = statistics.median(times)
+    deviation = statistics.median(abs(time - middle) for time in times)
+    # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
+    return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(times))
+
+
 @dataclass(frozen=True)
 class RaceRules:
     """Rules for the duration of a race, and for dropping candidates."""
@@ -41,7 +49,6 @@ class RaceRules:
     precision: float = 0.002
     """Standard error of the best median, relative to it, at which the race ends."""
     seconds: float = 30.0
-    """Maximum seconds of one race."""
     window_s: float = 0.05
     """Seconds of a window of the warm-up, whose time must be steady: clocks rise with work and
     fall under heavy load."""
@@ -71,11 +78,8 @@ class RaceCandidate:
 
     @property
     def error(self) -> float:
-        """The median's standard error, relative to it; estimated from the absolute deviations."""
-        middle = self.median
-        deviation = statistics.median(abs(median - middle) for median in self.turns)
-        # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
-        return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.turns))
+        """See `standard_error`."""
+        return standard_error(self.turns)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kbuild.dsl.tune.probes import devices
 from kbuild.dsl.tune.probes.processes import device_in_use, pause_watchdog, send_message
 from kbuild.dsl.tune.probes.race import Race, RaceRules
 
@@ -27,9 +28,7 @@ class BrokenDeviceError(Exception):
 
 def list_devices() -> None:
     """Send the devices that Torch sees."""
-    torch: Any = importlib.import_module("torch")
-    devices = importlib.import_module("kbuild.dsl.tune.probes.devices").devices()
-    send_message({"torch": str(torch.__version__), "devices": devices})
+    send_message({"torch": str(devices.torch.__version__), "devices": devices.devices()})
 
 
 def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
@@ -70,23 +69,19 @@ class BenchmarkServer:
     """A variant, loaded for one device."""
 
     settings: Mapping[str, Any]
-    tensors: Any = field(init=False)
-    devices: Any = field(init=False)
     stopwatch: Any = field(init=False)
     ops: Any = field(init=False)
     lock_name: str = field(init=False)
 
     def __post_init__(self) -> None:
-        torch: Any = importlib.import_module("torch")
-        self.tensors = importlib.import_module("kbuild.dsl.tune.probes.tensors")
-        self.devices = importlib.import_module("kbuild.dsl.tune.probes.devices")
+        torch = devices.torch
         device = self.settings["device"]
         if device != "cpu":
             torch.cuda.set_device(device)
         load(Path(self.settings["variant"]), self.settings["namespace"])
         self.ops = getattr(torch.ops, self.settings["namespace"])
-        self.stopwatch = self.devices.stopwatch_for(device)
-        self.lock_name = self.devices.lock_name(device)
+        self.stopwatch = devices.stopwatch_for(device)
+        self.lock_name = devices.lock_name(device)
 
     def measured(self, job: Job) -> dict[str, Any]:
         """Measure a job's candidates: times, and what is wrong with the others."""
@@ -106,11 +101,11 @@ class BenchmarkServer:
             choose(job["launch"], candidate)
             checked.attempt(candidate)
 
-        arguments = self.tensors.copies(values, job["arguments"])
+        arguments = devices.copies(values, job["arguments"])
 
         def prepare(candidate: int) -> None:
             tell(job, candidate)
-            self.tensors.restore(arguments, values, job["arguments"])
+            devices.restore(arguments, values, job["arguments"])
             choose(job["launch"], candidate)
 
         def call() -> None:
@@ -130,7 +125,7 @@ class BenchmarkServer:
 
     def call(self, job: Job, values: list[Any]) -> Any:
         """Call the op once."""
-        pairs = self.tensors.joined(job["arguments"], values)
+        pairs = devices.joined(job["arguments"], values)
         plain = [value for argument, value in pairs if not argument["keyword"]]
         named = {argument["name"]: value for argument, value in pairs if argument["keyword"]}
         return getattr(self.ops, job["op"])(*plain, **named)
@@ -142,7 +137,7 @@ class BenchmarkServer:
             BrokenDeviceError: it reports an error that persists in this process.
         """
         try:
-            self.devices.synchronize(self.settings["device"])
+            devices.synchronize(self.settings["device"])
         except Exception as error:
             raise BrokenDeviceError(first_words(error)) from error
 
@@ -158,22 +153,22 @@ class BenchmarkServer:
         tell(job, None)
         device = self.settings["device"]
         if not job["inputs"]:
-            return list(self.tensors.make_inputs(job["arguments"], device))
+            return list(devices.make_inputs(job["arguments"], device))
         inputs = function(job["inputs"])(**job["facts"], device=device)
-        values = self.tensors.make_inputs(job["arguments"], device)
+        values = devices.make_inputs(job["arguments"], device)
         pairs = zip(job["arguments"], values, strict=True)
-        return [self.tensors.chosen(inputs, argument, value) for argument, value in pairs]
+        return [devices.chosen(inputs, argument, value) for argument, value in pairs]
 
     def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
         if not job["reference"] or job["repetition"]:
             # Later processes measure only candidates whose results the first one has compared.
             return None
-        arguments = self.tensors.copies(values, job["arguments"])
-        pairs = self.tensors.joined(job["arguments"], arguments)
+        arguments = devices.copies(values, job["arguments"])
+        pairs = devices.joined(job["arguments"], arguments)
         named = {argument["name"]: value for argument, value in pairs}
         returned = function(job["reference"])(**named)
         self.synchronize()
-        return list(self.tensors.results(returned, [], []))
+        return list(devices.results(returned, [], []))
 
 
 @dataclass
@@ -191,9 +186,9 @@ class _CandidateCheck:
 
     def attempt(self, candidate: int) -> None:
         """Run the candidate once and compare its results."""
-        job, tensors = self.job, self.bench.tensors
+        job = self.job
         tell(job, candidate)
-        arguments = tensors.copies(self.values, job["arguments"])
+        arguments = devices.copies(self.values, job["arguments"])
         try:
             returned = self.bench.call(job, arguments)
         except Exception as error:  # noqa: BLE001 - it does not fit, or something is wrong with it
@@ -202,10 +197,10 @@ class _CandidateCheck:
             self.failed[str(candidate)] = first_words(error)
             return
         self.bench.synchronize()
-        results = tensors.results(returned, arguments, job["arguments"])
+        results = devices.results(returned, arguments, job["arguments"])
         if self.expected is None or job["repetition"]:  # the first process compared
             self.expected = results
-        difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])
+        difference = devices.difference(results, self.expected, job["rtol"], job["atol"])
         if difference:
             self.wrong[str(candidate)] = difference
             return

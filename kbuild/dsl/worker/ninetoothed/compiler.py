@@ -38,14 +38,12 @@ class NineToothedCompiler(triton.TritonCompiler):
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        sources = self._sources.get(request)
-        kernels = self._all(sources).values()
-        functions = [
-            {**generated.kernel.describe(), "facts": generated.facts} for generated in kernels
-        ]
-        return {"functions": functions, "asked": sources.asked}
+        generated = self._all(self._sources.get(request))
+        described = super().describe(request)
+        facts = ({**one, "facts": generated[one["name"]].facts} for one in described["functions"])
+        return {**described, "functions": [*facts]}
 
-    def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
+    def _functions(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
         return {name: generated.kernel for name, generated in self._all(sources).items()}
 
     def _explained(

@@ -302,7 +302,13 @@ def _variants(
         by_dtype = len({_text(config) for config in group}) > 1
         for config in group if by_dtype else group[:1]:
             callee = texts.setdefault(_text(config), f"{name}_{len(texts)}")
-            asked = [*_asked(config, constants), *(_dtypes(config) if by_dtype else ())]
+            asked = [
+                *[
+                    f"{short} == {config['arguments'].get(name)!r}"
+                    for name, short in constants.items()
+                ],
+                *(_dtypes(config) if by_dtype else ()),
+            ]
             variants.append(ConfigVariant(tuple(asked), callee, config))
     return variants
 
@@ -331,10 +337,6 @@ def _shapes(config: Mapping[str, Any]) -> list[Any]:
 def _text(config: Mapping[str, Any]) -> str:
     values = [tensor["value"] for tensor in config["tensors"].values()]
     return json.dumps([config["source"], config["parameters"], values])
-
-
-def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]:
-    return [f"{short} == {config['arguments'].get(name)!r}" for name, short in constants.items()]
 
 
 def _dtypes(config: Mapping[str, Any]) -> list[str]:

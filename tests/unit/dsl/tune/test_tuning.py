@@ -46,17 +46,14 @@ def test_an_error_is_one_models_alone():
 
 def test_one_view_of_all_models():
     lines, now = [], [0.0]
-    progress = SimpleNamespace(update=lambda *values: lines.append(values))
-    view = TuningProgress(progress, lambda: now[0])
-    first, second = view.of_model("H100"), view.of_model("A100")
-    now[0] = 1.0
-    first.update(10, 30, "gemm")
-    assert lines[-1] == (10, 30, "gemm")
-    now[0] = 11.0
-    first.update(20, 30, "gemm")
-    assert lines[-1] == (20, 30, "gemm, 10 s left")
-    second.update(0, 6, "gemm")
-    assert lines[-1] == (20, 36, "H100 20/30, 10 s left; A100 0/6")
-    now[0] = 12.0
-    first.update(31, 30, "gemm")  # a call whose times differ takes more processes
-    assert lines[-1] == (31, 37, "H100 31/31; A100 0/6")
+    view = TuningProgress(
+        SimpleNamespace(update=lambda *values: lines.append(values)), lambda: now[0]
+    )
+    view.expect(30, 24)
+    view.expect(3, 0)
+    view.show("gemm", is_done=False)
+    now[0] = 9.0
+    for _ in range(3):
+        view.show("gemm", is_done=True)
+    assert lines[0] == (24, 33, "gemm", None)
+    assert lines[-1] == (27, 33, "gemm", 18.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.ops.schema.model import BASES, Schema, SymbolicDefault
+from kbuild.ops.schema.model import Schema, SymbolicDefault
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 
 WHOLE = (
@@ -78,64 +78,6 @@ def test_any_text_is_read_or_refused_in_words(text):
         assert 1 <= found.column <= len(text) + 1
 
 
-# Torch's own parser on the same texts. -----------------------------------------------------------
-
-NAMES = st.sampled_from(["x", "y", "self", "out", "N", "eps", "a_1", "_b"])
-DEFAULTS = {
-    "int": ["3", "-3", "Mean"],
-    "SymInt": ["0"],
-    "float": ["1e-6", "2", "-.5", "1."],
-    "bool": ["True", "False"],
-    "str": ["'a b'", '"x\\n"'],
-    "Scalar": ["1", "1.5", "True"],
-    "ScalarType": ["bfloat16", "long"],
-    "Layout": ["strided"],
-    "MemoryFormat": ["contiguous_format"],
-}
-
-
-@st.composite
-def argument(draw, *, value):
-    base = draw(st.sampled_from(BASES))
-    alias = draw(st.sampled_from(["", "(a)", "(b!)", "(a -> *)", "(a|c)", "(a! -> b)"]))
-    suffix = draw(st.sampled_from(["", "?", "[]", "[2]", "?[]", "[]?"]))
-    type_ = base + (alias if base == "Tensor" else "") + suffix
-    if not value:
-        return type_
-    return f"{type_} {{name}}={_default(draw, base, suffix)}"
-
-
-def _default(draw, base, suffix):
-    if suffix == "?" and base != "Tensor":
-        return "None"
-    known = DEFAULTS.get(base)
-    if known is None or "?" in suffix:
-        return ""
-    if suffix == "":
-        return draw(st.sampled_from(known))
-    if base in ("int", "SymInt"):
-        return "[3, -4]"
-    return "[1.5, 2]" if base == "float" else ""
-
-
-@st.composite
-def schemas(draw):
-    names = draw(st.lists(NAMES, unique=True, max_size=5))
-    plain = draw(st.integers(0, len(names)))
-    required = draw(st.integers(0, plain))
-    parts = []
-    for index, name in enumerate(names):
-        if index == plain:
-            parts.append("*")
-        text = draw(argument(value=index >= required))
-        if text.endswith("="):
-            text = "int {name}=7"
-        parts.append(text.format(name=name) if "{name}" in text else f"{text} {name}")
-    returns = draw(st.lists(argument(value=False), max_size=3))
-    space = draw(st.sampled_from(["", " "]))
-    return f"ns::f({f',{space}'.join(parts)}){space}->{space}({', '.join(returns)})"
-
-
 class TestAgainstTorch:
     @pytest.fixture(autouse=True)
     def _torch(self):
@@ -187,11 +129,6 @@ class TestAgainstTorch:
                 value.name
             ]
         return value
-
-    @settings(max_examples=400, deadline=None)
-    @given(schemas())
-    def test_random_schemas(self, text):
-        self.compare(text)
 
     def test_torchs_own_schemas(self):
         """Every op of Torch whose types kbuild knows; the others are refused in words."""

@@ -55,7 +55,6 @@ class ExportRequest:
     """Options of `kbuild aot triton`, before the kernel's parameters are known."""
 
     name: str
-    """Name of the function."""
     sources: tuple[str, ...]
     """File names in one folder; the file with the function is first."""
     signature: str
@@ -239,7 +238,6 @@ class ExportHeader:
     """A header that `kbuild aot triton` wrote."""
 
     path: str
-    """Path on the command line."""
     variant: ExportVariant
 
 

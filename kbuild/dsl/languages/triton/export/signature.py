@@ -31,7 +31,6 @@ _PIECE = re.compile(
 )
 
 ExportConstant = bool | int | float | str | None
-"""A constant of the kernel."""
 
 
 @dataclass(frozen=True)
@@ -222,11 +221,9 @@ class ExportVariant:
     name: str
     """Name of the function after linking."""
     target: str
-    """Such as `sm_90a`, `compute_80`, `gfx942`."""
     arguments: tuple[ExportArgument, ...]
     constants: tuple[tuple[str, ExportConstant], ...] = ()
     options: Pairs = ()
-    """Launch options such as `num_warps`."""
     grid: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -7,11 +7,11 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from kbuild.dsl.tune.probes import devices, tensors  # noqa: E402
+from kbuild.dsl.tune.probes import devices  # noqa: E402
 
 
 def difference(found, expected, rtol=None, atol=None) -> str:
-    return tensors.difference([found], [expected], rtol, atol)
+    return devices.difference([found], [expected], rtol, atol)
 
 
 class TestDifference:
@@ -57,16 +57,16 @@ class TestDifference:
 
     def test_shapes_and_numbers_of_results(self):
         assert "the shape is (2,), (3,) was expected" in difference(torch.ones(2), torch.ones(3))
-        assert tensors.difference([], [torch.ones(1)], None, None) == "0 results, 1 were expected"
+        assert devices.difference([], [torch.ones(1)], None, None) == "0 results, 1 were expected"
 
 
 class TestInputs:
     @staticmethod
     def one(dtype: str, shape=(4, 8), **more):
         argument = {"name": "x", "keyword": False, "shape": shape, "dtype": dtype, **more}
-        return tensors.make_inputs([argument], "cpu")[0]
+        return devices.make_inputs([argument], "cpu")[0]
 
-    @pytest.mark.parametrize("dtype", sorted(tensors.RTOL))
+    @pytest.mark.parametrize("dtype", sorted(devices.RTOL))
     def test_floats(self, dtype):
         made = self.one(dtype)
         assert (made.shape, str(made.dtype)) == ((4, 8), f"torch.{dtype}")
@@ -81,19 +81,19 @@ class TestInputs:
 
     def test_none_and_numbers(self):
         assert self.one("float32", shape=None) is None
-        assert tensors.make_inputs([{"name": "n", "keyword": False, "value": 3}], "cpu") == [3]
+        assert devices.make_inputs([{"name": "n", "keyword": False, "value": 3}], "cpu") == [3]
 
     def test_what_is_written_to_is_copied(self):
         arguments = [{"writes": True}, {"writes": False}, {}]
         given = [torch.ones(1), torch.ones(1), 5]
-        made = tensors.copies(given, arguments)
+        made = devices.copies(given, arguments)
         assert [one is other for one, other in zip(made, given, strict=True)] == [
             False,
             True,
             True,
         ]
-        assert tensors.results(None, given, arguments) == [given[0]]
-        assert tensors.results((given[1],), given, arguments) == [given[1], given[0]]
+        assert devices.results(None, given, arguments) == [given[0]]
+        assert devices.results((given[1],), given, arguments) == [given[1], given[0]]
 
 
 def test_what_a_candidate_wrote_is_undone():
@@ -106,12 +106,12 @@ def test_what_a_candidate_wrote_is_undone():
         {"name": "w", "writes": True, "reset": "-inf"},
         {"name": "n"},
     ]
-    own = tensors.copies(given, arguments)
+    own = devices.copies(given, arguments)
     assert own[0] is given[0]
     assert torch.equal(own[3], torch.full((2,), -torch.inf))
     own[1].add_(5)
     own[3].add_(5)
-    tensors.restore(own, given, arguments)
+    devices.restore(own, given, arguments)
     assert torch.equal(own[1], torch.ones(2))
     assert torch.equal(own[3], torch.full((2,), -torch.inf))
     assert torch.equal(given[3], torch.ones(2))
@@ -141,8 +141,8 @@ def test_the_release_of_a_driver(tmp_path, monkeypatch, text, release):
 def test_lists_of_tensors():
     items = [{"name": f"xs[{at}]", "list": "xs", "item": at, "keyword": False} for at in (0, 1)]
     number = {"name": "n", "keyword": True}
-    (xs, values), (n, value) = tensors.joined([*items, number], [3, 4, 5])
+    (xs, values), (n, value) = devices.joined([*items, number], [3, 4, 5])
     assert (xs["name"], values, n, value) == ("xs", [3, 4], number, 5)
-    assert tensors.chosen({"xs": [6, 7]}, items[1], 4) == 7
-    assert tensors.chosen({"n": 6}, items[1], 4) == 4
-    assert tensors.chosen({"n": 6}, number, 5) == 6
+    assert devices.chosen({"xs": [6, 7]}, items[1], 4) == 7
+    assert devices.chosen({"n": 6}, items[1], 4) == 4
+    assert devices.chosen({"n": 6}, number, 5) == 6

@@ -99,8 +99,8 @@ def test_grids(text, values):
         ("alpha", "`alpha` is not an integer argument"),
         ("x", "`x` is not an integer argument"),
         ("numel(x)", "`numel(x)` asks about a tensor or device"),
-        ("n > 1 ? n : 1", "`?` is not an operator here (column 7)\n  hint: write `a if cond"),
-        ("(n + 1", "expected"),
+        ("n > 1 ? n : 1", "`?` has no meaning in an expression (column 7)\n  hint: write `a if"),
+        ("(n + 1", "cannot be read"),
     ],
 )
 def test_what_is_no_grid(text, words):

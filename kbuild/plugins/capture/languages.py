@@ -1,0 +1,45 @@
+"""The languages whose kernels are captured, and what stands in for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TRITON = Path(__file__).with_name("triton")
+
+
+@dataclass(frozen=True)
+class CapturedLanguage:
+    """The way in which kernels of a language are captured."""
+
+    captured_as: str = ""
+    """Language of kernels that captured functions launch; empty if no functions are captured."""
+    refusal: str = "kbuild does not know how they are launched"
+    """Reason why functions cannot be captured, as the end of a sentence."""
+    runtime: Path | None = None
+    """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
+    launches kernels. None if launches cannot be captured."""
+    recorder: Path | None = None
+    """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
+
+
+_LANGUAGES: Mapping[str, CapturedLanguage] = {
+    "triton": CapturedLanguage("triton", runtime=_TRITON, recorder=_TRITON / "launch_recorder.py"),
+    "ninetoothed": CapturedLanguage("triton"),
+    "cute": CapturedLanguage(
+        refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
+        "tensors of a captured call have no memory"
+    ),
+    "tilelang": CapturedLanguage(
+        refusal="a kernel is compiled for the numbers of a call, and sizes of a captured call are "
+        "symbols"
+    ),
+}
+LAUNCH_LANGUAGE = "triton"
+"""The language whose launches are captured in an author's Python package."""
+
+
+def captured_language(name: str) -> CapturedLanguage:
+    """Return how kernels of a language are captured."""
+    return _LANGUAGES.get(name, CapturedLanguage())
