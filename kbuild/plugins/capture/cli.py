@@ -7,7 +7,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -263,7 +262,9 @@ def _show(
     ctx: Services,
 ) -> int:
     """Print what was captured."""
+    from kbuild.dsl.candidates import planned_image_texts
     from kbuild.plugins.capture.description import read_description, wrapper_file
+    from kbuild.plugins.capture.session import captured_kernel
     from kbuild.plugins.capture.show import shown
 
     descriptions, lines = [], list[str]()
@@ -274,23 +275,13 @@ def _show(
             raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
         description = read_description(path.read_text("utf-8"), file)
         descriptions.append(description)
-        lines += shown(description, _image_texts(project, name, section, description))
+        kernel = captured_kernel(name, section, description["ops"], description["name"])
+        lines += shown(description, planned_image_texts(kernel, project.root))
     if args.json:
         ctx.ui.data_json({"captured": descriptions})
     else:
         ctx.ui.data("\n".join(lines) + "\n")
     return 0
-
-
-def _image_texts(
-    project: Project, name: str, section: DslSection, description: Mapping[str, Any]
-) -> Mapping[str, str]:
-    """Op -> how many images it has for one arch, and why."""
-    from kbuild.dsl.candidates import planned_image_texts
-    from kbuild.plugins.capture.session import captured_kernel
-
-    kernel = captured_kernel(name, section, description["ops"], description["name"])
-    return planned_image_texts(kernel, project.root)
 
 
 def _texts(project: Project, section: DslSection) -> SourceDigests:
@@ -382,7 +373,7 @@ def _record(
     for name, section in sections.items():
         texts = _texts(project, section)
         functions = [
-            replace(function, digest=texts.of(function.source, function.name))
+            function.model_copy(update={"digest": texts.of(function.source, function.name)})
             for function in recorded
             if function.source in section.sources
         ]

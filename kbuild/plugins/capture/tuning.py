@@ -137,12 +137,7 @@ def _names(size: Any) -> Collection[str]:
 
 
 def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The op with the author's own `tune` table.
-
-    Args:
-        op: its table.
-        table: `tune` of the author's `capture` table.
-    """
+    """The op with the author's own `tune` table, of its `capture` table."""
     sizes = dict(op.get("tune", {}).get("sizes", {}))
     if not sizes or not table:
         return op

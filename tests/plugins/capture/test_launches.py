@@ -14,12 +14,12 @@ from kbuild.ops.unit import ImageTarget
 from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
+    CapturedLaunch,
     CapturedLaunches,
     launch_ops,
     module_of,
     packaged_module,
     parse_captured,
-    read_launch,
 )
 from kbuild.system.errors import ConfigError
 
@@ -31,9 +31,13 @@ def launch(block: int = 64, *, more: Any = None, assumptions: Any = (), **change
     return {**data, "assumptions": list(assumptions), **changes}
 
 
+def kernel(source: str, *launches: CapturedLaunch, **more: Any) -> CapturedFunction:
+    return CapturedFunction(**{"source": source, "function": "k", "launches": launches, **more})
+
+
 def ops_of(*launches: Any, name: str = "k"):
     """The ops as sections are read, and their units for one arch."""
-    function = CapturedFunction("k.py", name, tuple(map(read_launch, launches)))
+    function = kernel("k.py", *map(CapturedLaunch.model_validate, launches), function=name)
     (group,) = launch_ops("s", [function])
     section = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["k.py"]}
     reading = read_section("s", {**section, "op": list(group.ops)})
@@ -109,11 +113,11 @@ def test_few_sets_of_assumptions_are_compiled_for() -> None:
 
 
 def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
-    launches = [read_launch(launch(block)) for block in (128, 64, 128)]
+    launches = [CapturedLaunch.model_validate(launch(block)) for block in (128, 64, 128)]
     functions = [
-        CapturedFunction("b.py", "k", (launches[0],)),
-        CapturedFunction("a.py", "k", tuple(launches[1:]), "digest"),
-        CapturedFunction("b.py", "k", (), tuned=({"device": "H", "key": [1], "config": {}},)),
+        kernel("b.py", launches[0]),
+        kernel("a.py", *launches[1:], digest="digest"),
+        kernel("b.py", tuned=({"device": "H", "key": [1], "config": {}},)),
     ]
     text = CapturedLaunches().merged(functions).text()
     assert text == CapturedLaunches().merged(reversed(functions)).text()
@@ -124,7 +128,7 @@ def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
 
 def test_recordings_of_one_launch_are_merged() -> None:
     recorded = [launch(assumptions=[{"divisible": ["n"]}]), launch(assumptions=[{}])]
-    functions = [CapturedFunction("k.py", "k", (read_launch(each),)) for each in recorded]
+    functions = [kernel("k.py", CapturedLaunch.model_validate(each)) for each in recorded]
     (merged,) = CapturedLaunches().merged(functions).functions
     assert len(merged.launches) == 1
     assert len(merged.launches[0].assumptions) == 2
@@ -133,9 +137,9 @@ def test_recordings_of_one_launch_are_merged() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("{", "JSONDecodeError"),
-        ('{"format": 9, "functions": []}', "has format 9"),
-        ('{"format": 1}', "KeyError: 'functions'"),
+        ("{", "Invalid JSON"),
+        ('{"format": 9, "functions": []}', "format: Input should be 1"),
+        ('{"format": 1, "functions": [{}]}', "functions.0.source: Field required"),
         ("[]", "is no file of captured launches"),
         (
             json.dumps(
