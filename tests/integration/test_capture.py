@@ -17,7 +17,7 @@ import pytest
 from kbuild.plugins.capture.description import snake_case
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
-from kbuild.plugins.capture.values import evaluated, truth
+from kbuild.plugins.capture.values import evaluated
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers
@@ -1048,8 +1048,8 @@ def test_views_beyond_their_memory_end_in_an_error(answers: dict[str, Any]) -> N
     (error,) = raised(answers["beyond"]).values()
     assert "reaches beyond" in error
     (guards,) = blocks(answers["beyond"])
-    assert not all(truth(guard, {"M": 2, "N": 2}) for guard in guards)
-    assert all(truth(guard, {"M": 1, "N": 2}) for guard in guards)
+    assert not all(evaluated(guard, {"M": 2, "N": 2}) for guard in guards)
+    assert all(evaluated(guard, {"M": 1, "N": 2}) for guard in guards)
 
 
 def test_numbers_may_be_negative(answers: dict[str, Any]) -> None:
@@ -1072,7 +1072,7 @@ def test_a_dimension_has_the_elements_that_are_asked_for(answers: dict[str, Any]
     (guards,) = blocks(answers["elements"])
     for sizes, is_taken in (((1, 4), True), ((0, 4), False), ((1, 3), False)):
         values = dict(zip("MN", sizes, strict=True))
-        assert all(truth(guard, values) for guard in guards) == is_taken
+        assert all(evaluated(guard, values) for guard in guards) == is_taken
 
 
 def test_strides_of_copies_are_never_zero(answers: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,22 +120,6 @@ def test_nothing_is_compiled(kbuild):
     assert kbuild("abi-advice", NOARCH, "--json").json["backends"] == []
 
 
-def calls_of(function) -> int:
-    """How many functions are called meanwhile, which says more than a clock on a busy machine."""
-    count = 0
-
-    def note(_frame, event, _argument):
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def project_of(folder: Path, sources: int) -> Path:
     """Sources that share two headers, one of which includes the other."""
     names = [f"csrc/k{number}.cu" for number in range(sources)]
@@ -172,11 +154,3 @@ def test_each_file_is_read_once(tmp_path, kbuild, monkeypatch):
     monkeypatch.setattr("kbuild.plugins.advice.survey.cxx_tokens", counted)
     assert kbuild("abi-advice", project_of(tmp_path, 5)).code == 0
     assert len(read) == 7
-
-
-@pytest.mark.parametrize("how", [(), ("--json",)])
-def test_the_work_grows_with_the_sources(tmp_path, kbuild, how):
-    projects = [project_of(tmp_path / str(count), count) for count in (2, 10, 20, 30)]
-    work = [calls_of(partial(kbuild, "abi-advice", project, *how)) for project in projects]
-    _, first, second, third = work  # without what the first call in a process loads
-    assert third - second == pytest.approx(second - first, rel=0.05)

@@ -11,7 +11,7 @@ import pytest
 from kbuild.ops.expand import expand
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
-from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
+from kbuild.plugins.capture.function_digests import SourceDigests
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
     CapturedLaunch,
@@ -66,12 +66,6 @@ def test_launches_with_the_same_arguments_are_candidates_of_one_op() -> None:
     assert {unit.int64 for unit in units} == {("wide",)}
 
 
-def test_constants_that_are_dtypes_tell_ops_apart() -> None:
-    kinds = [{"DTYPE": {"dtype": dtype}} for dtype in ("float16", "float32")]
-    ops, _, entries = ops_of(*(launch(more=more) for more in kinds))
-    assert len(ops) == len({entry["op"] for entry in entries}) == 2
-
-
 def test_choices_are_launches_of_their_own() -> None:
     _, units, entries = ops_of(launch({"choices": [64, 128]}, options={"num_warps": 4}))
     assert [entry["constants"]["BLOCK"] for entry in entries] == [128, 64]
@@ -103,15 +97,6 @@ def test_images_assume_what_held_in_calls() -> None:
     assert Counter(unit.aligned for unit in units) == {True: 1 + 2 + 2, False: 2}
 
 
-def test_few_sets_of_assumptions_are_compiled_for() -> None:
-    names = ("n", "wide")
-    sets = [{"divisible": [name], "ones": list(ones)} for name in names for ones in ((), names)]
-    sets += [{"divisible": list(names)}, {"ones": ["n"]}, {}]
-    (op,), _, _ = ops_of(launch(assumptions=sets))
-    assert len(op.launches) <= 5
-    assert (op.launches[-1].divisible, op.launches[-1].ones) == (((),), ())
-
-
 def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
     launches = [CapturedLaunch.model_validate(launch(block)) for block in (128, 64, 128)]
     functions = [
@@ -124,14 +109,6 @@ def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
     assert parse_captured(text, "f").text() == text
     assert parse_captured(text, "f").merged(functions).text() == text
     assert [each["source"] for each in json.loads(text)["functions"]] == ["a.py", "b.py"]
-
-
-def test_recordings_of_one_launch_are_merged() -> None:
-    recorded = [launch(assumptions=[{"divisible": ["n"]}]), launch(assumptions=[{}])]
-    functions = [kernel("k.py", CapturedLaunch.model_validate(each)) for each in recorded]
-    (merged,) = CapturedLaunches().merged(functions).functions
-    assert len(merged.launches) == 1
-    assert len(merged.launches[0].assumptions) == 2
 
 
 @pytest.mark.parametrize(
@@ -190,12 +167,6 @@ SOURCES = {
     "ops/unused.py": "A = 1\n",
     "ops/alone.py": "B = 1\n",
 }
-
-
-def test_variants_share_what_was_read_of_sources() -> None:
-    first = source_digests(SOURCES)
-    assert source_digests(dict(SOURCES)) is first
-    assert source_digests(SOURCES | {"ops/k.py": "x = 1\n"}) is not first
 
 
 @pytest.mark.parametrize(

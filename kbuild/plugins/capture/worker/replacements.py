@@ -31,7 +31,7 @@ from kbuild.plugins.capture.worker.imports import (
 from kbuild.plugins.capture.worker.recorded_values import DESCRIPTORS
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.runs import RunDevice
-from kbuild.plugins.capture.worker.settings import partial_method, tensor_attributes
+from kbuild.plugins.capture.worker.settings import partial_method
 from kbuild.plugins.capture.worker.symbols import (
     NUMBERS,
     SIZE_METHODS,
@@ -39,6 +39,10 @@ from kbuild.plugins.capture.worker.symbols import (
     divisions,
     number_functions,
 )
+
+_REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"
+_REFUSED = ("grad", "grad_fn", "_base", "_backward_hooks", "_version", "retains_grad", "output_nr")
+"""Attributes of tensors that no op knows."""
 
 
 @contextmanager
@@ -67,7 +71,7 @@ def in_place_of_triton(
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
     replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
-    replaced += tensor_attributes(recorder)
+    replaced += _tensor_attributes(recorder)
     replaced += recorder.settings.methods()
     symbols = recorder.symbols
     # Functions are replaced in all modules: authors import them under names of their own.
@@ -325,3 +329,64 @@ def _everywhere(
         yield from ((module, name, known[original]) for name, original in replaced)
         if not replaced:
             unaffected[id(module)] = module, len(names)
+
+
+def _tensor_attributes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Attributes of `torch.Tensor` that are questions when an author's code asks."""
+
+    def asked_by_author(answer: Callable[[Any], Any], original: Callable[[Any], Any]) -> Any:
+        def asked(tensor: torch.Tensor) -> Any:
+            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
+            is_author = recorder.is_author(frame.f_code.co_filename)
+            return answer(tensor) if is_author else original(tensor)
+
+        return asked
+
+    def answered(name: str, answer: Callable[[torch.Tensor], Any]) -> tuple[Any, str, Any]:
+        original = getattr(torch.Tensor, name)
+        asked = asked_by_author(answer, original.__get__)
+        return torch.Tensor, name, property(asked, original.__set__)
+
+    def refuse(name: str, _: torch.Tensor) -> Any:
+        raise CaptureError(f"asks for `{name}` of a tensor: {_REMEDY}", recorder.line())
+
+    yield answered("requires_grad", partial(_requires_grad, recorder))
+    yield answered("is_leaf", partial(_is_leaf, recorder))
+    for name in _REFUSED:
+        yield answered(name, partial(refuse, name))
+    # A method, and no property as the others are.
+    asked = asked_by_author(partial(_is_inference, recorder), torch.Tensor.is_inference)
+    yield torch.Tensor, "is_inference", asked
+
+
+def _argument(recorder: Recorder, tensor: torch.Tensor, word: str) -> str:
+    name = recorder.argument_of(tensor)
+    if not name:
+        message = f"asks about {word} of a tensor that is not an argument: {_REMEDY}"
+        raise CaptureError(message, recorder.line())
+    return name
+
+
+def _is_inference(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    return recorder.settings.answer("is_inference_{}", _argument(recorder, tensor, "inference"))
+
+
+def _requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    settings = recorder.settings
+    if not (tensor.is_floating_point() or tensor.is_complex()) or recorder.is_allocated(tensor):
+        return False
+    name = recorder.argument_of(tensor)
+    if name:
+        return bool(settings.answer("requires_grad_{}", name))
+    # A view, or a result of an operator.
+    if not settings.answer("grad_enabled"):
+        return False
+    base = tensor._base  # noqa: SLF001 - the public name of what a view is of
+    name = _argument(recorder, tensor if base is None else base, "gradients")
+    return bool(settings.answer("requires_grad_{}", name))
+
+
+def _is_leaf(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    if name := recorder.argument_of(tensor):
+        return bool(recorder.settings.answer("is_leaf_{}", name))
+    return not _requires_grad(recorder, tensor)

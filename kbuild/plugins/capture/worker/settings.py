@@ -1,7 +1,4 @@
-"""Answers what an author asks of the process, and of gradients of tensors.
-
-Each answer is a path, and an argument of the op.
-"""
+"""Answers what an author asks of the process: each answer is a path, and an argument of the op."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.amp import autocast_mode
@@ -21,9 +18,6 @@ from torch.autograd import function, grad_mode
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 from kbuild.plugins.capture.worker.runs import NotFollowedError
-
-if TYPE_CHECKING:
-    from kbuild.plugins.capture.worker.recorder import Recorder
 
 _KBUILD = f"{Path(__file__).parents[3]}/"
 _CALLERS, _CALLERS_FILE = {"_run", "_run_class"}, str(Path(__file__).with_name("trace.py"))
@@ -40,9 +34,6 @@ _AUTOCAST_OPERATORS = {
     "dot", "grid_sample", "index_put", "scatter_add", "tensordot", "cat", "stack",
 }  # fmt: skip
 """Operators that compute in another dtype while autocast is enabled."""
-_REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"
-_REFUSED = ("grad", "grad_fn", "_base", "_backward_hooks", "_version", "retains_grad", "output_nr")
-"""Attributes of tensors that no op knows."""
 _GRADIENTS = str(function.__file__)
 """`once_differentiable` asks whether there is a second backward pass, which ops do not have."""
 _AUTOCAST = str(autocast_mode.__file__)
@@ -256,70 +247,3 @@ def _named(path: str) -> Any:
     for part in path.split(".")[1:]:
         value = getattr(value, part, None)
     return value
-
-
-# tensors
-
-
-def tensor_attributes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """Attributes of `torch.Tensor` that are questions when an author's code asks."""
-
-    def asked_by_author(answer: Callable[[Any], Any], original: Callable[[Any], Any]) -> Any:
-        def asked(tensor: torch.Tensor) -> Any:
-            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
-            is_author = recorder.is_author(frame.f_code.co_filename)
-            return answer(tensor) if is_author else original(tensor)
-
-        return asked
-
-    def answered(name: str, answer: Callable[[torch.Tensor], Any]) -> tuple[Any, str, Any]:
-        original = getattr(torch.Tensor, name)
-        asked = asked_by_author(answer, original.__get__)
-        return torch.Tensor, name, property(asked, original.__set__)
-
-    def refused(name: str) -> Callable[[torch.Tensor], Any]:
-        def refuse(_: torch.Tensor) -> Any:
-            raise CaptureError(f"asks for `{name}` of a tensor: {_REMEDY}", recorder.line())
-
-        return refuse
-
-    yield answered("requires_grad", lambda tensor: _requires_grad(recorder, tensor))
-    yield answered("is_leaf", lambda tensor: _is_leaf(recorder, tensor))
-    for name in _REFUSED:
-        yield answered(name, refused(name))
-    # A method, and no property as the others are.
-    asked = asked_by_author(partial(_is_inference, recorder), torch.Tensor.is_inference)
-    yield torch.Tensor, "is_inference", asked
-
-
-def _argument(recorder: Recorder, tensor: torch.Tensor, word: str) -> str:
-    name = recorder.argument_of(tensor)
-    if not name:
-        message = f"asks about {word} of a tensor that is not an argument: {_REMEDY}"
-        raise CaptureError(message, recorder.line())
-    return name
-
-
-def _is_inference(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    return recorder.settings.answer("is_inference_{}", _argument(recorder, tensor, "inference"))
-
-
-def _requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    settings = recorder.settings
-    if not (tensor.is_floating_point() or tensor.is_complex()) or recorder.is_allocated(tensor):
-        return False
-    name = recorder.argument_of(tensor)
-    if name:
-        return bool(settings.answer("requires_grad_{}", name))
-    # A view, or a result of an operator.
-    if not settings.answer("grad_enabled"):
-        return False
-    base = tensor._base  # noqa: SLF001 - the public name of what a view is of
-    name = _argument(recorder, tensor if base is None else base, "gradients")
-    return bool(settings.answer("requires_grad_{}", name))
-
-
-def _is_leaf(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    if name := recorder.argument_of(tensor):
-        return bool(recorder.settings.answer("is_leaf_{}", name))
-    return not _requires_grad(recorder, tensor)
