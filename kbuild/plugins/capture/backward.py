@@ -161,11 +161,7 @@ class BackwardOp:
     ) -> list[CapturedArgument]:
         """Gradients, arguments of the forward op and its results, as far as they are used.
 
-        Args:
-            runs: of all configurations.
-            used: tensors that the backward pass uses.
-            outs: names of the function's results.
-            saved: names of what is kept besides.
+        `used` are the tensors that the backward pass uses; `saved` are kept besides the results.
 
         Raises:
             CaptureError: something that is used is no result of its own.
@@ -201,10 +197,7 @@ class BackwardOp:
     ) -> tuple[list[CapturedArgument], dict[str, tuple[str, int]]]:
         """Numbers, sizes that no tensor has, and which gradients are needed.
 
-        Args:
-            names: in the expressions of the backward pass.
-            tensors: arguments of the op.
-            paths: of the op.
+        `names` are those in the expressions of the backward pass.
 
         Returns:
             The arguments, and for each of them that is a size of a tensor of the forward op that

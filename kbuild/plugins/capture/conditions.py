@@ -57,9 +57,7 @@ class Tree:
     def condition(self, leaves: Collection[int], ignored: Collection[int] = ()) -> str:
         """An expression that holds for calls on some leaves.
 
-        Args:
-            leaves: those where it holds.
-            ignored: those where it may be anything.
+        It may be anything for calls on ignored leaves.
 
         Returns:
             `True` and `False` where it always or never holds.

@@ -269,11 +269,7 @@ def dtype_rule(
 ) -> str | None:
     """A dtype on all paths, or one of the inputs that has it on all; None for neither.
 
-    Args:
-        name: of the tensor, which is not its own rule.
-        values: path -> dtype.
-        configurations: path -> dtypes of the arguments.
-        inputs: arguments that may be named.
+    A tensor is not its own rule; `configurations` has the dtypes of the arguments by path.
     """
     for other in inputs:
         if other != name and all(

@@ -203,13 +203,8 @@ def read_declaration(section: CaptureSection, place: IssueCollector) -> Declarat
 def snake_case(name: str) -> str:
     """`RMSNormFunction` is `rms_norm`."""
     short = name.removesuffix("Function") or name
-    letters: list[str] = []
-    for at, letter in enumerate(short):
-        following = short[at + 1 : at + 2]
-        starts = letter.isupper() and at > 0
-        starts = starts and (not short[at - 1].isupper() or following.islower())
-        letters.append(f"_{letter.lower()}" if starts and letters[-1:] != ["_"] else letter.lower())
-    return "".join(letters).strip("_")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short)
+    return words.lower().strip("_")
 
 
 def _argument_type(table: Mapping[str, Any]) -> type[Section]:
@@ -305,15 +300,7 @@ def description_text(
     texts: Mapping[str, str],
     notes: Sequence[str],
 ) -> str:
-    """The text of the file.
-
-    Args:
-        declaration: what was asked for.
-        wrapper: what was found, `CapturedWrapper.to_json`.
-        source: the file that has the function.
-        texts: the section's sources.
-        notes: what users should know, such as conditions that were not proven unreachable.
-    """
+    """The text of the file."""
     content = {
         "format": FORMAT,
         "function": declaration.function,

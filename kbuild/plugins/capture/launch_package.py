@@ -80,9 +80,7 @@ class LaunchKernel:
 def launch_files(kernels: Sequence[LaunchKernel], folder: str) -> PackageFiles:
     """The author's files and what runs them; nothing for no kernels.
 
-    Args:
-        kernels: those of one variant.
-        folder: the package's folder in the project, such as `torch-ext/my_ops`.
+    `folder` is the package's folder in the project, such as `torch-ext/my_ops`.
     """
     if not kernels:
         return PackageFiles()

@@ -188,9 +188,7 @@ def module_of(source: str) -> str:
 def packaged_module(source: str, package: str) -> str:
     """The file of a package that stands for a source.
 
-    Args:
-        source: relative to the project.
-        package: the package's own folder there, such as `torch-ext/my_ops`.
+    `package` is the package's own folder in the project, such as `torch-ext/my_ops`.
     """
     if source.startswith(f"{package}/"):
         return source.removeprefix(f"{package}/")
@@ -226,12 +224,7 @@ class LaunchOps:
 
 
 def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:
-    """Ops for all launches, by source; each launches one function with certain kinds of arguments.
-
-    Args:
-        kernel: the section's name, which is in the names of the ops.
-        functions: those that are compiled.
-    """
+    """Ops for all launches, by source; each launches a function with certain kinds of arguments."""
     numbers: dict[str, itertools.count[int]] = {}
     for source, group in itertools.groupby(
         sorted(functions, key=lambda function: (function.source, function.name)),

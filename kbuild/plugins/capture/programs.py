@@ -136,9 +136,7 @@ class Program:
 def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
     """The paths of an op as one program.
 
-    Args:
-        paths: of all configurations.
-        inputs: names of the op's tensor arguments, which no buffer may have.
+    No buffer has the name of one of `inputs`, the tensor arguments of the op.
     """
     program = _merged(paths, inputs, are_results_apart=False)
     if program.has_intermediate_results():

@@ -237,10 +237,7 @@ def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
 def with_batch(table: dict[str, Any], owner: str, sizes: Sequence[str]) -> dict[str, Any]:
     """The table of an op with `...` for the batch dimensions; it may use only their product.
 
-    Args:
-        table: names each dimension.
-        owner: an argument that has the batch dimensions.
-        sizes: of the argument.
+    `owner` is an argument that has the batch dimensions, with `sizes`.
     """
     batch = [name for name in sizes if name in BATCH]
     table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}

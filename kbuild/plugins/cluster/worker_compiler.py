@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -109,12 +109,11 @@ def device_environment(device: Device, environ: Mapping[str, str]) -> dict[str, 
 def held_device(
     devices: Sequence[Device],
     environ: Mapping[str, str],
-    is_ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[Device]:
     """Wait for one of some GPUs that no other process of this user on this machine holds.
 
     Raises:
-        StorageError: the locks cannot be written, or `is_ending` while all are held.
+        StorageError: the locks cannot be written.
     """
     import fcntl
 
@@ -124,7 +123,7 @@ def held_device(
     # The folder has a known name in a folder where everybody can write.
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise StorageError(f"`{folder}` belongs to another user")
-    while not is_ending():
+    while True:
         for device in devices:
             ((variable, value),) = device_environment(device, environ).items()
             # A measurement of `kbuild tune` holds the lock of that name as well.
@@ -141,7 +140,6 @@ def held_device(
                 os.close(handle)
             return
         sleep(_PAUSE)
-    raise StorageError("ended while it waited for a GPU")
 
 
 def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner) -> str:

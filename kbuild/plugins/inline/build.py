@@ -20,10 +20,12 @@ from kbuild.plugins.capture.cli import declarations
 from kbuild.plugins.capture.session import capture, write_capture
 from kbuild.plugins.inline.headers import needs_whole_headers
 from kbuild.plugins.inline.project import (
-    general_text,
+    PYTHON_ALONE,
     python_functions,
+    python_sources,
     torch_release,
     write_project,
+    write_python_project,
 )
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.system.errors import (
@@ -36,7 +38,6 @@ from kbuild.system.errors import (
     install_command,
 )
 from kbuild.system.file_state import FileState
-from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
 from kbuild.system.record import Record
 from kbuild.system.store import open_store
@@ -65,7 +66,8 @@ def build_captured(
             hint='name some, e.g. `archs=["9.0"]`, or leave out `triton_captures`',
         )
     places = _captured_places(request)
-    _write_project(variant.root, request, torch_release, archs, places)
+    section = _section(request, torch_release, archs, places)
+    write_python_project(variant.root, request, places, section)
     project = open_project(variant.root)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     left = {}
@@ -87,7 +89,8 @@ def build_captured(
         warnings.warn(text, RuntimeWarning, stacklevel=_CALLER)
     if left:
         captured = {name: at for name, at in places.items() if name not in left}
-        _write_project(variant.root, request, torch_release, archs, captured)
+        section = _section(request, torch_release, archs, captured)
+        write_python_project(variant.root, request, captured, section)
     return build_to_load(variant, cache)
 
 
@@ -106,41 +109,16 @@ def _captured_places(request: InlineRequest) -> dict[str, int]:
     return {name: places[name] for name in request.captures}
 
 
-def _write_project(
-    folder: Path,
-    request: InlineRequest,
-    torch_release: str,
-    archs: Collection[str],
-    captured: Mapping[str, int],
-) -> None:
-    package = f"torch-ext/{request.python_name}"
-    others = {name: at for name, at in python_functions(request).items() if name not in captured}
-    sources = {f"triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
-    texts = {f"{package}/{name}": text for name, text in sources.items()} if others else {}
-    build = general_text(request)
-    if captured:
-        texts |= sources
-        build += _section(request, torch_release, archs, captured, list(sources))
-    else:
-        build += "\n[torch-noarch]\n"
-    lines = [f'"""`{request.name}`, written by `kbuild.load_inline`."""', ""]
-    lines += ["from ._ops import ops"] if captured else []
-    lines += [f"from ._captured import {name}" for name in captured]
-    lines += [f"from .triton_sources_{at} import {name}" for name, at in others.items()]
-    lines += ["", f"__all__ = {json.dumps([*captured, *others])}", ""]
-    texts |= {"build.toml": build, f"{package}/__init__.py": "\n".join(lines)}
-    FileSet(texts).write(folder, force=True)
-
-
 def _section(
     request: InlineRequest,
     torch_release: str,
     archs: Collection[str],
     captured: Mapping[str, int],
-    sources: list[str],
 ) -> str:
     import tomlkit
 
+    if not captured:
+        return PYTHON_ALONE
     tables = []
     for name, at in captured.items():
         function = {"function": f"triton_sources_{at}:{name}", "name": name}
@@ -150,7 +128,7 @@ def _section(
         "backend": request.backend,
         "language": "triton",
         "toolchain": _pin(request),
-        "src": sources,
+        "src": list(python_sources(request)),
         key: list(archs),
         "capture": tables,
     }

@@ -48,12 +48,7 @@ class DeclaredLicence:
 
 
 def read_licence(declared: Sequence[DeclaredLicence], files: Sequence[str]) -> tuple[str, str]:
-    """The SPDX expression, and why there is none: one of both is empty.
-
-    Args:
-        declared: the licences of the package's metadata.
-        files: names of the files with licences.
-    """
+    """The SPDX expression, and why there is none: one of both is empty."""
     names = {part.name for part in declared}
     if len(names) == 1 and "" not in names:
         return names.pop(), ""

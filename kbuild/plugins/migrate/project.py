@@ -45,12 +45,7 @@ _CODE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".cuh", ".h", ".hh", ".hpp"
 
 
 def documents(package: ForeignPackage, sources: Collection[str]) -> dict[str, bytes]:
-    """Licences, README and the like, also those beside the sources, which may be of others.
-
-    Args:
-        package: what there is.
-        sources: the paths of the sources and headers that are taken over.
-    """
+    """Licences, README and the like, also those beside the sources, which may be of others."""
     root = package.root
     folders = {root}
     for source in sources:
@@ -95,14 +90,7 @@ def test_files(
 def data_files(
     package: ForeignPackage, own: str, sources: Collection[str], left: list[str]
 ) -> dict[str, Path]:
-    """Path in the kernel's Python package -> file, of what is neither Python nor compiled.
-
-    Args:
-        package: what there is.
-        own: the import package that becomes the kernel's.
-        sources: the sources and headers that are taken over.
-        left: gets what is not.
-    """
+    """Path in the kernel's Python package -> file, of what is neither Python nor compiled."""
     files: dict[str, Path] = {}
     for name, folder in package.folders.items():
         top, _, inside = name.partition(".")
@@ -169,11 +157,7 @@ def migrate_package(
 ) -> MigratedProject:
     """The project of a kernel that does what the package does.
 
-    Args:
-        package: what there is.
-        name: the kernel's name.
-        repo_id: where it is to be published.
-        licence: an SPDX expression that the user gives it; empty for the package's own.
+    `licence` is an SPDX expression that the user gives it; empty for the package's own.
     """
     left: list[str] = []
     licence = _licence(package, licence, left)

@@ -16,7 +16,6 @@ from kbuild.plugins.cluster.worker_compiler import (
     device_environment,
     held_device,
 )
-from kbuild.system.errors import StorageError
 
 GPUS = tuple(Device(f"cuda:{n}", "H100", "sm_90", 132) for n in range(2))
 
@@ -35,12 +34,17 @@ def test_a_process_sees_its_gpu_alone(
     assert device_environment(device, environ) == expected
 
 
+def _give_up(_: float) -> None:
+    raise TimeoutError
+
+
 def test_a_gpu_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ExitStack() as stack:
         held = [stack.enter_context(held_device(GPUS, {})) for _ in GPUS]
         assert held == list(GPUS)
-        with pytest.raises(StorageError), held_device(GPUS, {}, lambda: True):
+        monkeypatch.setattr("kbuild.plugins.cluster.worker_compiler.sleep", _give_up)
+        with pytest.raises(TimeoutError), held_device(GPUS, {}):
             pass
     with held_device(GPUS, {}) as device:
         assert device == GPUS[0]

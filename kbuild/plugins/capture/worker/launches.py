@@ -141,14 +141,7 @@ def launch_step(  # noqa: PLR0917
 ) -> dict[str, Any]:
     """Record one `kernel[grid](*args, **kwargs)`.
 
-    Args:
-        kernel: a kernel function, and what is wrapped around it.
-        grid: blocks, or a function that gives them.
-        args: by position.
-        kwargs: by name; launch options as well.
-        symbols: the run's.
-        described: writes a value as JSON.
-        place: the author's line.
+    `described` writes a value as JSON.
 
     Raises:
         CaptureError: the path depends on a candidate.

@@ -176,9 +176,7 @@ class Search:
     def values(self, conditions: Sequence[str], near: Values) -> Values | None:
         """Values that meet all conditions; None where none were found.
 
-        Args:
-            conditions: the last is the one that `near` does not meet.
-            near: where to begin.
+        The last condition is the one that `near` does not meet.
         """
         # The product of the dimensions of `...` has no value itself.
         product = " * ".join(name for name in BATCH if name in near)

@@ -51,10 +51,7 @@ def in_place_of_triton(
 ) -> Iterator[None]:
     """Let the run answer Triton's launches and Torch's questions about the device.
 
-    Args:
-        recorder: of the run.
-        capabilities: the smallest and the largest one of the GPU.
-        device: what else is known of it.
+    `capabilities` are the smallest and the largest one of the GPU.
     """
     replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
     replaced += [*_launches(recorder), *_numbers(recorder), *_profiler_ranges()]

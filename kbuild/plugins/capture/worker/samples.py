@@ -135,9 +135,6 @@ class NumberRecorder(Recorder):
         with self.paused():
             return torch.as_strided(copy, copy.shape, strides, copy.storage_offset())
 
-    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        return _are_dense(tensor.shape, tensor.stride())
-
 
 def sampled(
     calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
@@ -146,10 +143,7 @@ def sampled(
 ) -> list[dict[str, Any]]:
     """Record random calls as JSON: `configuration`, `values` and `trace`.
 
-    Args:
-        calls: the inputs of each configuration, examples of its numbers, and its paths.
-        name: of the function, which the calls depend on.
-        count: of the random calls of all configurations together.
+    The calls depend on the name of the function, so each capture draws the same.
     """
     source = inspect.getsource(calls[0][1].function)
     draw = random.Random(name + source)  # noqa: S311 - no secret

@@ -60,9 +60,7 @@ class Settings:
     def answer(self, name: str, parameter: str = "") -> Any:
         """The answer to a question of the table on this path.
 
-        Args:
-            name: of the question.
-            parameter: the tensor that it is about.
+        `parameter` is the tensor that it is about.
         """
         for known, value in reversed(self._decided):
             if known == name:

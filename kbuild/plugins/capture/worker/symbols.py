@@ -85,13 +85,7 @@ class Symbols:
     """Expression of a call -> `torch.SymInt` or `torch.SymFloat`."""
 
     def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:
-        """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again.
-
-        Args:
-            text: what the integer is in an expression.
-            least: the smallest value.
-            most: the largest value.
-        """
+        """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again."""
         if text in self.named:
             return self.named[text]
         hint = int(self.hints.get(text, least or 1))
@@ -315,11 +309,7 @@ def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
 
 
 def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
-    """Divisions that raise an error if the divisor is 0, as Python's do, in the author's code.
-
-    Args:
-        is_author: whether a file of code is one of the author's; Torch divides as well.
-    """
+    """Divisions that raise an error if the divisor is 0, as Python's do, in the author's code."""
     for kind in _SYMBOLS:
         for name in ("floordiv", "mod", "truediv"):
             for method in (f"__{name}__", f"__r{name}__"):
