@@ -66,8 +66,8 @@ def build_captured(
             hint='name some, e.g. `archs=["9.0"]`, or leave out `triton_captures`',
         )
     places = _captured_places(request)
-    section = _section(request, torch_release, archs, places)
-    write_python_project(variant.root, request, places, section)
+    text = _section(request, torch_release, archs, places)
+    write_python_project(variant.root, request, places, text)
     project = open_project(variant.root)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     left = {}
@@ -85,12 +85,12 @@ def build_captured(
         else:
             write_capture(project.root, function, wrapper, notes)
     for reason in left.values():
-        text = f"{reason}; Triton compiles its kernels when they are launched"
-        warnings.warn(text, RuntimeWarning, stacklevel=_CALLER)
+        message = f"{reason}; Triton compiles its kernels when they are launched"
+        warnings.warn(message, RuntimeWarning, stacklevel=_CALLER)
     if left:
         captured = {name: at for name, at in places.items() if name not in left}
-        section = _section(request, torch_release, archs, captured)
-        write_python_project(variant.root, request, captured, section)
+        text = _section(request, torch_release, archs, captured)
+        write_python_project(variant.root, request, captured, text)
     return build_to_load(variant, cache)
 
 
