@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbuild.plugins.capture.description import Declaration
     from kbuild.plugins.capture.function_digests import SourceDigests
     from kbuild.plugins.capture.launches import CapturedLaunches
-    from kbuild.plugins.capture.reader import CaptureReading
+    from kbuild.plugins.capture.reader import KernelReader
     from kbuild.plugins.capture.wrappers import CapturedWrapper
     from kbuild.system.progress import Progress
 
@@ -101,28 +101,29 @@ def execute(args: Namespace, ctx: Services) -> int:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
             raise UsageError("no kernel of this project captures a function", hint=hint)
         return (_show if args.show else _capture)(project, functions, args, ctx)
-    reading = _reading(project)
-    tables = reading.launch_tables.items() if reading is not None else ()
-    sections = {name: project.dsl_sections[name][0] for name, launches in tables if launches}
+    sections = {
+        name: project.dsl_sections[name][0]
+        for name, kernel in _kernels(project).items()
+        if kernel.launch_tables
+    }
     if not sections and not (args.check and functions):
         hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
         raise UsageError("no kernel of this project captures launches", hint=hint)
     return (_check if args.check else _record)(project, sections, args, ctx)
 
 
-def _reading(project: Project) -> CaptureReading | None:
-    """The project's `capture` tables as its reader parsed them; None if no kernel has one."""
+def _kernels(project: Project) -> Mapping[str, KernelReader]:
+    """The kernels that have `capture` tables, with what the reader found in these."""
     from kbuild.plugins.capture.reader import KEY, CaptureReading
 
     reading = project.plugin_readings.get(KEY)
-    return reading if isinstance(reading, CaptureReading) else None
+    return reading.kernels if isinstance(reading, CaptureReading) else {}
 
 
 def declarations(project: Project) -> Iterator[tuple[str, DslSection, Declaration]]:
     """Every function that is captured whole, with its kernel and the section of that."""
-    reading = _reading(project)
-    for name, declared in reading.declarations.items() if reading is not None else ():
-        for declaration in declared:
+    for name, kernel in _kernels(project).items():
+        for declaration in kernel.declarations:
             yield name, project.dsl_sections[name][0], declaration
 
 

@@ -138,9 +138,19 @@ def _section(
 
 def _labelled(text: str, request: InlineRequest) -> str:
     """The text with the strings' names instead of the files', and functions without modules."""
-    for at, source in enumerate(request.labelled_triton):
-        text = re.sub(rf"(?:[^\s`]*/)?triton_sources_{at}\.py(?=:)", source.label, text)
-        text = re.sub(rf"`triton_sources_{at}:", "`", text)
+    kinds = {
+        "cpp_sources": request.cpp,
+        "cuda_sources": request.cuda,
+        "sycl_sources": request.sycl,
+        "triton_sources": request.triton,
+    }
+    for kind, sources in kinds.items():
+        for at in range(len(sources)):
+            label = kind if len(sources) == 1 else f"{kind}[{at}]"
+            # A line follows: `a.cpp:3`, or `a.cu(3)` of nvcc.
+            file = rf"(?:[^\s`]*/)?{kind}_{at}\.(?:cpp|cu|hpp|py)(?=[:(])"
+            text = re.sub(file, label, text)
+            text = re.sub(rf"`{kind}_{at}:", "`", text)
     return text
 
 
@@ -188,7 +198,7 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
             write_project(variant.root, request, torch, is_whole=True)
             record = build_to_load(variant, cache)
     except BuildError as error:
-        raise _with_labels(error, request, variant.root) from None
+        raise _with_labels(error, request) from None
     observed = {**record.observed, **_headers_read(request, variant.root)}
     return Record(record.answer, observed, record.kbuild)
 
@@ -223,9 +233,9 @@ def _may_lack_header(error: BuildError, request: InlineRequest) -> bool:
     return _OF_A_HEADER.search(text) is not None
 
 
-def _with_labels(error: BuildError, request: InlineRequest, folder: Path) -> BuildError:
+def _with_labels(error: BuildError, request: InlineRequest) -> BuildError:
     """The error with the failing line first, and with the strings' names instead of the files'."""
-    first, *others = [_labelled_line(line, request, folder) for line in error.excerpt] or [""]
+    first, *others = [_labelled(line, request) for line in error.excerpt] or [""]
     if not first:
         return error
     return BuildError(first, excerpt=others, log=error.log, hint=error.hint)
@@ -241,17 +251,3 @@ def _headers_read(request: InlineRequest, folder: Path) -> dict[str, FileState]:
                 name: state for name, state in inputs if name.startswith(request.include_paths)
             }
     return states
-
-
-def _labelled_line(text: str, request: InlineRequest, folder: Path) -> str:
-    """A line of a compiler with the strings' names instead of the files'."""
-    for kind, count in (
-        ("cpp_sources", len(request.cpp)),
-        ("cuda_sources", len(request.cuda)),
-        ("sycl_sources", len(request.sycl)),
-    ):
-        for at in range(count):
-            label = kind if count == 1 else f"{kind}[{at}]"
-            pattern = rf"(?:{re.escape(str(folder))}/|/kernel/)?src/{kind}_{at}\.(?:cpp|cu|hpp)"
-            text = re.sub(pattern, label, text)
-    return text

@@ -93,25 +93,9 @@ def test_praise(kbuild):
     )
 
 
-def test_praise_with_a_wish(kbuild, migrated):
-    rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = { cpu = "2.11" }')
-    assert kbuild("abi-advice", migrated).out.endswith(
-        'declare it with `stable-abi = "2.10"` in [torch]\n'
-    )
-
-
 def test_a_promise_that_is_too_old(kbuild, migrated):
     rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = "2.9"')
     assert kbuild("abi-advice", migrated).out.endswith("but build.toml declares 2.9\n")
-
-
-def test_backends_may_differ(kbuild, migrated):
-    path = migrated / "relu_cpu/relu_cpu.cpp"
-    path.write_text(path.read_text().replace("STD_TORCH_CHECK", "TORCH_CHECK"))
-    lines = kbuild("abi-advice", migrated).out.splitlines()
-    words = "cpu: 2 uses in 1 file; every one has a stable replacement from Torch"
-    assert any(line.startswith(words) for line in lines)
-    assert "cuda: only the stable ABI is used, from Torch 2.10 on" in lines
 
 
 def test_nothing_is_compiled(kbuild):

@@ -119,39 +119,6 @@ def test_the_function_calls_the_op_without_gradients_where_none_are_recorded() -
     assert ops.calls[1] == ("_norm_inference", x, x, 0.5)
 
 
-def test_ops_that_launch_the_same_and_return_less() -> None:
-    inference = "_norm_inference(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
-    assert [*projections(WRAPPER)] == [
-        {"schema": inference, "results": ["out"]},
-        {"schema": WRAPPER["schema"], "results": ["out"]},
-    ]
-    forward = op("_norm_forward", "x w eps", "out", [["result", "out"]])
-    assert [*projections({**WRAPPER, "forward": forward})] == [
-        {"schema": WRAPPER["schema"], "results": ["out"]}
-    ]
-    assert [*projections(ONE_OP)] == []
-
-
-FORWARD = op("_norm_forward", "x out", "result", [["either", "result", "out"]])
-WITH_OUT = {
-    **WRAPPER,
-    "schema": "norm(Tensor x, Tensor(a!)? out=None) -> Tensor(a!)",
-    "parameters": [["x", ""], ["out", "None"]],
-    "forward": FORWARD,
-    "backward": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("condition", "result", "returned"),
-    [([], None, "given"), ([], "new", "new"), (["not (out is not None)"], "empty", "given")],
-)
-def test_a_result_may_be_an_argument(condition: list[str], result: Any, returned: str) -> None:
-    place = [*FORWARD["outputs"][0], *condition]
-    names = run({**WITH_OUT, "forward": {**FORWARD, "outputs": [place]}}, Ops(_norm_forward=result))
-    assert names["registered"]["norm"][1]("x", "given") == returned
-
-
 @pytest.mark.parametrize(
     ("structure", "outputs", "returned"),
     [

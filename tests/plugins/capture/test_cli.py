@@ -194,14 +194,6 @@ def test_launches_are_recorded_once(project: Path, record) -> None:
     assert "0 new" in record().err
 
 
-def test_more_launches_are_added_or_take_their_place(project: Path, record) -> None:
-    record()
-    more = "k[(1,)](x, None, 48, 2**40, 1.0, True, BLOCK=128)"
-    assert "3 launches of 1 kernels, 1 new" in record(more).err
-    assert "2 launches" in record("", "--replace").err
-    assert len(captured(project)["k"]) == 2
-
-
 def test_the_first_and_the_fastest_candidate_are_recorded(project: Path, record) -> None:
     record("tuned[(1,)](x, 16)")
     blocks = [launch["constants"]["BLOCK"] for launch in captured(project)["tuned"]]

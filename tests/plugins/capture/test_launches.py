@@ -66,12 +66,6 @@ def test_launches_with_the_same_arguments_are_candidates_of_one_op() -> None:
     assert {unit.int64 for unit in units} == {("wide",)}
 
 
-def test_choices_are_launches_of_their_own() -> None:
-    _, units, entries = ops_of(launch({"choices": [64, 128]}, options={"num_warps": 4}))
-    assert [entry["constants"]["BLOCK"] for entry in entries] == [128, 64]
-    assert len(units) == 4
-
-
 def test_descriptors() -> None:
     kinds = {"x": {"tensor": "float32", "block": [4, 8], "padding": "nan"}, "y": "*float32"}
     (op,), units, _ = ops_of(launch(arguments=kinds))
@@ -189,14 +183,6 @@ def test_a_digest_covers_what_a_kernel_uses(file: str, old: str, new: str, chang
     assert old in SOURCES[file]
     changed = {**SOURCES, file: SOURCES[file].replace(old, new)}
     assert (SourceDigests(changed).of("ops/k.py", "k") != before) == changes
-
-
-def test_sources_that_a_kernel_imports() -> None:
-    texts = SourceDigests(SOURCES)
-    assert texts.imported("ops/helpers.py") == ("ops/helpers.py",)
-    files = ("ops/k.py", "ops/__init__.py", "ops/helpers.py", "ops/unused.py")
-    assert texts.imported("ops/k.py") == files
-    assert texts.of("ops/k.py", "gone") == texts.of("gone.py", "k") == ""
 
 
 def test_functions_that_nothing_calls_import_nothing() -> None:

@@ -180,22 +180,6 @@ def test_a_number_is_a_constant_where_a_path_has_one_value_of_it() -> None:
     assert (second["when"], second["args"]["EPS"]) == ("eps != 0.0", "eps")
 
 
-def test_constants_and_options_of_paths_are_candidates() -> None:
-    section = written(
-        [
-            run(["N < 64"], constants={"BLOCK": 64}, options={"num_warps": 1}),
-            run(["N >= 64", "N < 256"], constants={"BLOCK": 256}, options={"num_warps": 2}),
-            run(["N >= 64", "N >= 256"], constants={"BLOCK": 512}, options={"num_warps": 4}),
-        ]
-    )
-    (step,) = section["launch"]
-    assert step["configs"] == [
-        {"BLOCK": 64, "num_warps": 1, "when": "N < 64"},
-        {"BLOCK": 256, "num_warps": 2, "when": "N >= 64 and N < 256"},
-        {"BLOCK": 512, "num_warps": 4, "when": "N >= 256"},
-    ]
-
-
 def test_candidates_of_the_kernel_are_for_every_path() -> None:
     tuned = {"autotune": ["BLOCK"], "key": ["N"]}
     section = written(
@@ -225,33 +209,6 @@ def test_other_launch_options_are_refused() -> None:
     assert caught.value.place == "a.py:2"
     (step,) = written([run(options={"num_ctas": 1, "launch_pdl": True, "num_stages": 2})])["launch"]
     assert step["configs"] == [{"launch_pdl": True, "num_stages": 2}]
-
-
-def test_a_constant_with_an_expression_on_one_path_is_conditional() -> None:
-    section = written(
-        [run(["N < 9"], constants={"BLOCK": "N + 1"}), run(["N >= 9"], constants={"BLOCK": 16})],
-        bounds={"N": (7, 12)},
-    )
-    (step,) = section["launch"]
-    assert step["constants"]["BLOCK"] == {
-        "value": "16 if N >= 9 else (N + 1)", "choices": [8, 9, 16],
-    }  # fmt: skip
-
-
-def test_paths_that_raise_are_refused() -> None:
-    section = written([run(["N <= 64"]), path([], guards=["N > 64"], raises="ValueError: no")])
-    assert section["require"] == ["N <= 64"]
-    assert "when" not in section["launch"][0]
-
-
-def test_other_buffers_are_temporary() -> None:
-    first = launch({"x_ptr": argument("x"), "out_ptr": tensor("b1", ["M"], dtype="float32")})
-    second = launch({"x_ptr": tensor("b1", ["M"], dtype="float32"), "out_ptr": OUT})
-    made = [buffer("b1", ["M"], dtype="float32"), buffer("b0", line="a.py:3")]
-    section = written([path([first, second], made, [OUT])])
-    assert section["temporaries"] == ["t0"]
-    assert section["shapes"]["t0"] == ["M"]
-    assert section["dtypes"] == {"x": "float16", "t0": "float32", "out": "float16"}
 
 
 def test_descriptors_have_a_block_and_a_view() -> None:
@@ -286,12 +243,6 @@ def test_a_result_may_be_another_shape_of_its_memory() -> None:
     }
     assert section["shapes"] == {"x": ["M", "N"], "out_memory": ["M", "N"]}
     assert section["temporaries"] == ["out_memory"]
-
-
-def test_results_of_one_memory_are_one_result() -> None:
-    step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
-    section = written([path([step], [buffer("b0")], [OUT, OUT])], outputs=("out0", "out1"))
-    assert section["schema"] == "f(Tensor x) -> (Tensor out0)"
 
 
 def test_a_result_may_be_a_part_of_its_memory() -> None:

@@ -58,11 +58,6 @@ def test_tensors_are_not_too_large() -> None:
     assert found["A"][0] * found["B"][0] * found["C"][0] * found["D"][0] == 1 << 26
 
 
-def test_a_key_of_several_sizes() -> None:
-    assert sizes(n={"int": "M * N"}) == {"M": [64, 256, 2048, 8192], "N": [64, 256, 2048, 8192]}
-    assert sizes(key=("x_ptr",)) == {"M": [4096], "N": [4096]}
-
-
 def test_leading_dimensions_are_dots() -> None:
     x = CapturedArgument("x", "Tensor", ("dim_0", "dim_1", "N"))
     assert sizes((x,), n={"int": "rows"}) == {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -96,16 +95,6 @@ def test_a_source_gets_the_operators_that_it_names(write):
     ]
 
 
-def test_declarations_alone_need_no_operator(write):
-    files = write(
-        request("torch::Tensor relu(torch::Tensor x);", cuda=("__global__ void k() {}",),
-                backend="cuda")
-    )  # fmt: skip
-    assert "ATen/TensorOperators" not in files["src/main.cpp"]
-    assert "torch" not in files["src/cuda.cu"]
-    assert 'src = ["src/main.cpp", "src/cuda.cu"]' in files["build.toml"]
-
-
 def test_a_function_of_the_device_code_is_declared(write):
     cuda = "torch::Tensor relu(torch::Tensor x, int n = 2) { return x; }"
     files = write(request("", cuda=(cuda,), backend="cuda"))
@@ -165,25 +154,6 @@ def test_some_sources_need_all_headers(body, is_whole):
 def test_what_the_headers_of_operators_include(write, text, is_all):
     files = write(request(f"{text}\n{RELU}"))
     assert ("#define KBUILD_INLINE_ALL" in files["src/main.cpp"].splitlines()) is is_all
-
-
-@pytest.mark.parametrize(
-    ("text", "is_complex"),
-    [
-        ("AT_DISPATCH_FLOATING_TYPES(x, y, z);", False),
-        ("AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(x, y, z);", True),
-        ("c10::complex<float> a;", True),
-        ("#include <thrust/sort.h>", True),
-        ("#include <ATen/native/cuda/Loops.cuh>", True),
-    ],
-)
-def test_complex_numbers_of_thrust(write, text, is_complex):
-    asked = request("", cuda=(f"{text}\n{RELU}",), backend="cuda")
-    files = write(asked)
-    assert ("#define KBUILD_INLINE_COMPLEX\n" in files["src/cuda.cu"]) is is_complex
-    assert "include/thrust/complex.h" in files
-    with_headers = write(replace(asked, include_paths=("/elsewhere",)))
-    assert "#define KBUILD_INLINE_COMPLEX\n" in with_headers["src/cuda.cu"]
 
 
 def test_flags_and_folders_reach_the_compilers(write):

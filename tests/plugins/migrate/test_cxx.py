@@ -186,19 +186,6 @@ def test_one_library_opens_the_namespace(texts, macros):
         assert f"{macro} {{" in text
 
 
-def test_macros_that_open_a_namespace():
-    own = "#define TORCH_LIBRARY_EXPAND(NAME, M) TORCH_LIBRARY(NAME, M)\n"
-    use = '#include "registration.h"\nTORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n'
-    other = "#define OPS(ns) \\\n  TORCH_LIBRARY(ns, m) {}\n"
-    texts = {"registration.h": own, "a.cpp": use, "b.cpp": other}
-    answer = rewrite_bindings(texts, ["pkg._C"])
-    assert answer.texts["registration.h"] == own
-    assert answer.texts["a.cpp"].count("registration.h") == 1
-    assert answer.texts["b.cpp"] == other
-    assert answer.namespaces == {"_C"}
-    assert answer.notes == ["b.cpp:2: `OPS` opens a namespace: it has to be `TORCH_EXTENSION_NAME`"]
-
-
 def test_ops_that_name_their_namespace():
     text = (
         'TORCH_LIBRARY(demo, m) {\n  m.def(R"(demo::f(Tensor x) -> Tensor)");\n'
