@@ -85,7 +85,7 @@ class CapturedLaunch(BaseModel, frozen=True):
     @field_serializer("assumptions")
     def _sorted_assumptions(self, known: frozenset[Assumptions]) -> list[dict[str, Any]]:
         ordered = sorted(known, key=lambda each: each.order)
-        return [each.model_dump(mode="json", exclude_defaults=True) for each in ordered]
+        return [each.model_dump(exclude_defaults=True) for each in ordered]
 
     @property
     def key(self) -> str:
@@ -158,7 +158,8 @@ class CapturedLaunches(BaseModel, frozen=True):
         """The file's text: one line for a launch."""
         functions = []
         for function in self.functions:
-            data = function.model_dump(mode="json", by_alias=True)
+            # Not by pydantic's JSON, which has no infinity: a constant may be one.
+            data = function.model_dump(by_alias=True)
             rows = {key: entries for key in ("launches", "tuned") if (entries := data.pop(key))}
             rows = {"launches": [], **rows}
             lines = [f'      "{key}": {json.dumps(value)}' for key, value in data.items()]

@@ -92,7 +92,8 @@ def test_images_assume_what_held_in_calls() -> None:
 
 
 def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
-    launches = [CapturedLaunch.model_validate(launch(block)) for block in (128, 64, 128)]
+    more = {"LIMIT": float("inf")}
+    launches = [CapturedLaunch.model_validate(launch(block, more=more)) for block in (128, 64, 128)]
     functions = [
         kernel("b.py", launches[0]),
         kernel("a.py", *launches[1:], digest="digest"),
@@ -101,6 +102,7 @@ def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
     text = CapturedLaunches().merged(functions).text()
     assert text == CapturedLaunches().merged(reversed(functions)).text()
     assert parse_captured(text, "f").text() == text
+    assert '"LIMIT": Infinity' in text
     assert parse_captured(text, "f").merged(functions).text() == text
     assert [each["source"] for each in json.loads(text)["functions"]] == ["a.py", "b.py"]
 
