@@ -43,11 +43,8 @@ def execute(args: Namespace, ctx: Services) -> int:
             hint = f"it has {', '.join(backends)}"
             raise UsageError(f"the project has no backend `{name}`", hint=hint)
     # Of the wanted backends, those that compile against Torch.
-    compiled = [
-        name
-        for name in args.backend or backends
-        if project.is_compiled(name) and project.file.torch
-    ]
+    wanted = [name for name in backends if name in (args.backend or backends)]
+    compiled = [name for name in wanted if project.is_compiled(name) and project.file.torch]
     advice_list = advise_project(project, tree, compiled)
     if args.json:
         from kbuild.plugins.advice.stable_abi import stable_abi_table
