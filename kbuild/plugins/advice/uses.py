@@ -139,10 +139,10 @@ def _opening(tokens: Sequence[CxxToken], closing: int) -> int:
     return 0
 
 
-def _after(tokens: Sequence[CxxToken], *words: str) -> Iterator[str]:
-    """The texts of the tokens that follow some words."""
-    for index in range(len(words), len(tokens)):
-        if all(tokens[index - at].text == word for at, word in enumerate(reversed(words), 1)):
+def _after(tokens: Sequence[CxxToken], *texts: str) -> Iterator[str]:
+    """The tokens that follow some others, as text."""
+    for index in range(len(texts), len(tokens)):
+        if all(tokens[index - at].text == text for at, text in enumerate(reversed(texts), 1)):
             yield tokens[index].text
 
 

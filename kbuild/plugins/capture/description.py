@@ -203,8 +203,8 @@ def read_declaration(section: CaptureSection, place: IssueCollector) -> Declarat
 def snake_case(name: str) -> str:
     """`RMSNormFunction` is `rms_norm`."""
     short = name.removesuffix("Function") or name
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short)
-    return words.lower().strip("_")
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short)
+    return parts.lower().strip("_")
 
 
 def _argument_type(table: Mapping[str, Any]) -> type[Section]:
