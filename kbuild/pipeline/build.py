@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from kbuild.pipeline.variant import (
     try_build,
     up_to_date_result,
 )
-from kbuild.plan.plan import VariantPlan
+from kbuild.plan.plan import AotKernel, VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import project_variants, reason_lines
 from kbuild.plan.variant import Planner
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long to compile as the headers that every unit includes."""
+_FINISH_SIZE = 5_000.0
+"""The same for linking, checking and loading a library."""
 _ELSEWHERE = 32
 """Number of variants that may wait for other machines at a time."""
 
@@ -252,20 +255,35 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
         if unit.cache == "miss" and not unit.image
     }
     sizes: dict[str, dict[str, float]] = {}
+    # Variants share images, so what the second one waits for is what the first one compiles.
+    shared: set[tuple[object, ...]] = set()
     for plan in plans:
-        own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": 1.0})
+        own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": _FINISH_SIZE})
         for source in (source for part in plan.components for source in part.compiled):
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
             own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
         for kernel in plan.aot:
-            names = (f"{IMAGES}{kernel.name} for {target}" for target in kernel.targets)
-            own |= dict.fromkeys(names, _HEADERS_SIZE)
+            counts = _image_counts(kernel, root)
+            for target in kernel.targets:
+                facts = kernel.name, kernel.flavour, target
+                count = 0 if facts in shared else max(counts[target], 1)
+                own[f"{IMAGES}{kernel.name} for {target}"] = count * _HEADERS_SIZE
+                shared.add(facts)
     known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}
     rate = sum(seconds[path] for path in known) / sum(known.values()) if known else 1.0
     return {
         variant: {path: seconds.get(path, size * rate) for path, size in own.items()}
         for variant, own in sizes.items()
     }
+
+
+def _image_counts(kernel: AotKernel, root: Path) -> Counter[str]:
+    """Count the images of each target, as far as they are known before sources are read."""
+    from kbuild.dsl.candidates import planned_units
+
+    return Counter(
+        str(unit.target) for units in planned_units(kernel, root).values() for unit in units or ()
+    )
 
 
 def _size_of(path: Path) -> int:

@@ -52,9 +52,7 @@ def example(
         if kept:
             warm(cache)
         bench = CommandProject(root, cache)
-        bench.git("init", "-q")
-        bench.git("add", "-A")
-        bench.git("commit", "-qm", "example")
+        bench.commit()
         return bench
 
     return copy

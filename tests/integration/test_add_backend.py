@@ -13,11 +13,6 @@ from tests.support.command_project import CommandProject
 from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
-REFERENCE = """\
-from kbuild.project.config.schema import reference_markdown
-from kbuild.plan.project import backend_catalog
-print(reference_markdown(backend_catalog(plugins=True)))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -93,36 +88,3 @@ def test_what_its_author_overrules_is_planned_built_and_checked(
     bench.kbuild("check", env=env)
     bench.kbuild("fill-card", env=env)
     assert "ACME" in (bench.root / "build" / "CARD.md").read_text()
-
-
-def test_an_arch_is_read_as_the_backend_writes_it(
-    bench: CommandProject, env: dict[str, str]
-) -> None:
-    file = bench.root / "build.toml"
-    before = file.read_text()
-    try:
-        file.write_text(before + 'acme-archs = ["b1"]\n')
-        done = bench.kbuild("check-config", expect=3, env=env)
-        assert "`b1` is not an ACME architecture" in done.stderr
-        file.write_text(before + 'acme-archs = ["a9"]\n')
-        done = bench.kbuild("plan", expect=3, env=env)
-        assert "no GPU that kbuild knows has `a9`" in done.stderr
-        assert "the nearest is `a3`" in done.stderr
-        file.write_text(before + 'acme-archs = ["a3", "a9"]\n')
-        done = bench.kbuild("check-config", env=env)
-        assert (
-            "warning: kernel.demo-acme.acme-archs: no GPU that kbuild knows has `a9`" in done.stderr
-        )
-        file.write_text(before + 'acme-archs = ["a3"]\n')
-        done = bench.kbuild("plan", "--json", env=env)
-        assert {(*plan["archs"],) for plan in json.loads(done.stdout)} == {("a3",)}
-    finally:
-        file.write_text(before)
-
-
-def test_its_keys_are_in_the_schema_and_in_the_reference(
-    bench: CommandProject, env: dict[str, str]
-) -> None:
-    assert "acme-archs" in bench.kbuild("schema", env=env).stdout
-    page = bench.python(REFERENCE, env)
-    assert "ACME architectures, e.g." in page

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT
-from tests.support.guide import files_of, write_files
+from tests.support.command_project import ROOT, write_files
+from tests.support.guide import files_of
 
 TABLE = "tests/seeded/seeded_table.py"
 JOINED = """

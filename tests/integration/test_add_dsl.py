@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, CommandProject
+from tests.support.command_project import ROOT, CommandProject, write_files
 from tests.support.dsl.projects import loaded
 from tests.support.wheel_index import make_wheel
 
@@ -38,9 +38,7 @@ def env(blocks: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
     files = {name: text for name, text in blocks.items() if name.startswith("kbuild_abacus/")}
     files[f"{info}/METADATA"] = "Metadata-Version: 2.1\nName: kbuild-abacus\nVersion: 1.0\n"
     files[f"{info}/entry_points.txt"] = f"[kbuild.languages]\n{registration}"
-    for name, text in files.items():
-        (site / name).parent.mkdir(parents=True, exist_ok=True)
-        (site / name).write_text(text)
+    write_files(site, files)
     make_wheel(wheels, "abacus", "1.0", {"abacus.py": blocks["abacus.py"].encode()})
     path = os.pathsep.join(filter(None, [str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return {"PYTHONPATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}

@@ -104,32 +104,6 @@ def test_every_kind_of_argument(project, tmp_path):
     assert values == [struct.pack(*form).hex() for form in forms]
 
 
-GLUON = """\
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-
-@gluon.jit
-def double(x, n, B: gl.constexpr):
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    at = gl.program_id(0) * B + gl.arange(0, B, layout)
-    gl.store(x + at, gl.load(x + at, mask=at < n) * 2, mask=at < n)
-"""
-
-
-def test_a_gluon_kernel(project, tmp_path):
-    (project / "g.py").write_text(GLUON)
-    signature = "*fp32:16, i32, 256"
-    aot("g.py", "-n", "double", "-s", signature, "-g", "cdiv(n, 256)", "-t", "sm_80", "-o", "out/g")
-    (header,) = (project / "out").glob("*.h")
-    name = re.search(r"^/\* (\w+):", header.read_text("utf-8"))[1]
-    script = (
-        "fake.fake_capability(8, 0)\nsizes(8, 4)\n"
-        f"code = lib.{name}(None, c_uint64(16), c_int32(1000))\nsay(code, report())"
-    )
-    code, seen = run(compiled(tmp_path, written(project / "out")), script)
-    assert (code, seen["grid"], seen["block"]) == (0, [4, 1, 1], 32)
-
-
 @pytest.mark.quick
 def test_the_example(project):
     """Builds here; it runs where there is a GPU."""

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kbuild.build import launcher
-from kbuild.build.unit_log import read_log
-from kbuild.system.unit_settings import LauncherSettings
 from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile
@@ -28,45 +21,10 @@ with contextlib.redirect_stdout(io.StringIO()):
     main(["build", {root!r}, "--backend", "cpu"])
 print(*sorted(name for name in sys.modules if name.startswith("kbuild.build")))
 """
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-
-
-def launch(folder: Path, language: str, *command: str) -> str:
-    settings = LauncherSettings(run=str(folder / "run"), cache=str(folder / "cache"), memory=8000)
-    (folder / "run").mkdir(exist_ok=True)
-    done = subprocess.run(  # noqa: TID251
-        (sys.executable, "-I", "-S", launcher.__file__, language, *command),
-        env={**os.environ, **settings.to_environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def cache_of(bench: CommandProject) -> dict[str, str]:
     return {"KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"}
-
-
-def outcomes(folder: Path) -> list[str]:
-    return [unit.cache for unit in read_log(folder / "run" / "units.jsonl").units]
-
-
-@needs_nvcc
-def test_nvcc_with_several_architectures(tmp_path: Path) -> None:
-    source = tmp_path / "k.cu"
-    source.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
-    time.sleep(0.01)
-    archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 90)]
-    for name, flags in (("a", archs), ("b", archs), ("c", archs[:1])):
-        launch(
-            tmp_path, "CUDA", "nvcc", *flags, f"-Xcompiler=-ffile-prefix-map={tmp_path}=/kernel",
-            "-MD", "-MT", f"{name}.o", "-MF", f"{tmp_path}/{name}.d", "-x", "cu",
-            "-c", str(source), "-o", f"{tmp_path}/{name}.o",
-        )  # fmt: skip
-    assert outcomes(tmp_path) == ["miss", "hit", "miss"]
-    assert (tmp_path / "a.o").read_bytes() == (tmp_path / "b.o").read_bytes()
 
 
 @pytest.mark.torch
@@ -108,25 +66,3 @@ def test_a_build_that_ran_out_of_time_is_continued(
     assert not (bench.root / "build").exists()
     entry = bench.built("--backend", "cpu")
     assert entry["status"] == "built"
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("need_torch")
-def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], CommandProject]) -> None:
-    bench = example(STABLE)
-    process = subprocess.Popen(  # noqa: TID251
-        (sys.executable, "-m", "kbuild", "build", "--backend", "cpu", "-j1"),
-        cwd=bench.root,
-        env={**os.environ, **cache_of(bench), "KBUILD_CACHE": "off"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(bench.root.glob(".kbuild/*/tree/build.ninja")) and process.poll() is None:
-        time.sleep(0.05)
-    done = bench.kbuild("toolchain", "prune", "--all", expect=4)
-    assert process.poll() is None
-    assert "nothing was removed" in done.stderr
-    bench.kbuild("toolchain", "prune", "--all", "--dry-run")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    bench.kbuild("toolchain", "prune", "--all")

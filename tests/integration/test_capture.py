@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import re
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import pytest
 from kbuild.plugins.capture.description import snake_case
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
-from kbuild.plugins.capture.values import evaluated
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers
@@ -60,11 +58,6 @@ def packed(x_ptr, out_ptr, starts_ptr, group, rows, n, stride, ones, BLOCK: tl.c
         tl.store(place + tl.arange(0, BLOCK), total)
 
 
-def one_of(x):
-    assert x.shape[1] in {2, 4}
-    return launch(x, torch.empty_like(x), BLOCK={2: 16, 4: 32}[x.shape[1]])
-
-
 def launch_packed(x, starts):
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, n = x.shape
@@ -87,16 +80,6 @@ def norm(x, eps=1e-6):
     return out
 
 
-def computed_warps(x):
-    block = triton.next_power_of_2(x.shape[1])
-    warps = min(max(block // 256, 1), 8)
-    return launch(x, torch.empty_like(x), BLOCK=block, num_warps=warps)
-
-
-def item(x):
-    return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))
-
-
 def copied(x):
     x = x.contiguous()
     return launch(x, torch.empty_like(x), BLOCK=128)
@@ -116,10 +99,6 @@ def filled(x):
 
 def summed(x):
     return launch(x, torch.empty_like(x, dtype=torch.float32), BLOCK=128).sum(-1).to(x.dtype)
-
-
-def total(x):
-    return x.sum(-1)
 
 
 def optional(x, bias=None, *, flag=False):
@@ -160,17 +139,6 @@ def counted(x):
     rows = int(x.shape[0])
     assert isinstance(x.shape[0], int) and isinstance(float(rows), float)
     return launch(x, torch.empty_like(x), BLOCK=128) * float(rows)
-
-
-def compared(x):
-    if torch.equal(x, torch.tensor(1.0, device=x.device)):
-        return x
-    return launch(x, torch.empty_like(x), BLOCK=128)
-
-
-def halves(x):
-    rows = x.view(2, -1).contiguous()
-    return launch(rows, torch.empty_like(rows), BLOCK=128)
 
 
 class Marked(torch.autograd.Function):
@@ -399,13 +367,6 @@ def described_rows(x):
     return out
 
 
-def implied(x):
-    rows, n = x.shape
-    if n != 64:
-        raise ValueError("rows have 64 elements")
-    return launch(x, torch.empty_like(x), BLOCK=128 if rows * n % 16 == 0 else 64)
-
-
 @functools.lru_cache
 def generation():
     major, _ = torch.cuda.get_device_capability()
@@ -473,17 +434,15 @@ X = {"shape": ["M", "N"], "dtypes": ["float16"]}
 ONLY_X = {"x": X}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
-    **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
-    "computed_warps": ONLY_X,
-    "one_of": ONLY_X,
-    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
-    **dict.fromkeys(("halves", "Marked"), ONLY_X),
+    **dict.fromkeys(("copied", "strided", "in_place", "filled", "summed"), ONLY_X),
+    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted"), ONLY_X),
+    "Marked": ONLY_X,
     "declared": {"x": {**X, "contiguous": True}},
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
-    **dict.fromkeys(("implied", "cached", "strided again"), ONLY_X),
+    **dict.fromkeys(("cached", "strided again"), ONLY_X),
     **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     **dict.fromkeys(("expanded_rows", "without_expanded", "copied_if_expanded", "nothing"), ONLY_X),
     **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
@@ -514,7 +473,6 @@ FROM_ZERO = (
     "by_logarithm",
 )
 SIZES = {
-    "one_of": [1, 5],
     "described_rows": [64, 64],
     "looked_up": [0, 5],
     **{name: [0, 4096] for name in FROM_ZERO},
@@ -560,121 +518,11 @@ def place(answer: dict[str, Any], line: str) -> str:
     return f"{Path(answer['source']).with_name('author.py')}:{LINES[line]}"
 
 
-def test_each_number_of_warps_is_a_path(answers: dict[str, Any]) -> None:
-    paths = {
-        (tuple(trace["guards"]), *(step["options"]["num_warps"]["int"] for step in trace["steps"]))
-        for trace in traces(answers["norm"])
-    }
-    assert paths == {
-        (("next_pow2(N) <= 65536", "next_pow2(N) >= 2048"), "8"),
-        (("next_pow2(N) <= 65536", "next_pow2(N) < 2048"), "4"),
-        (("next_pow2(N) > 65536",),),
-    }
-    assert [run["unproven"] for run in answers["norm"]["runs"]] == [[]]
-
-
-def test_each_computed_option_is_a_path(answers: dict[str, Any]) -> None:
-    paths = traces(answers["computed_warps"])
-    warps = {path["steps"][0]["options"]["num_warps"]["int"] for path in paths}
-    assert warps == {"1", "2", "4", "8"}
-
-
-def test_values_that_a_run_decides_on_exclude_each_other(answers: dict[str, Any]) -> None:
-    equal = "next_pow2(N) // 256 == "
-    paths = [path["guards"] for path in traces(answers["computed_warps"])]
-    single = [guards for guards in paths if guards[-1].startswith(equal)]
-    assert len(single) == 4
-    for before, guards in itertools.pairwise(single):
-        assert guards[:-1] == [*before[:-1], f"not ({before[-1]})"]
-
-
-def test_a_launch_is_written_in_names_of_the_call(answers: dict[str, Any]) -> None:
-    trace = traces(answers["norm"])[0]
-    (step,) = trace["steps"]
-    assert (step["launch"], step["grid"]) == ("rows", ["M"])
-    assert step["constants"] == {"BLOCK": {"int": "next_pow2(N)"}}
-    values = step["arguments"]
-    assert values["x_ptr"]["tensor"] == "x"
-    assert values["out_ptr"]["tensor"] == trace["outputs"][0]["tensor"] == "b0"
-    assert (values["n"], values["eps"]) == ({"int": "N"}, {"float": "eps"})
-    assert set(step["written"]) & set(values) == {"out_ptr"}
-    assert answers["norm"]["defaults"] == {"eps": "1e-06"}
-
-
 def test_an_error_of_the_author_ends_a_path(answers: dict[str, Any]) -> None:
     (trace,) = [trace for trace in traces(answers["norm"]) if trace["raises"]]
     assert trace["raises"] == "ValueError: rows are too long"
     assert trace["place"] == place(answers["norm"], 'raise ValueError("rows are too long")')
     assert trace["steps"] == []
-
-
-def test_values_of_tensors_are_refused_with_the_line(answers: dict[str, Any]) -> None:
-    answer = answers["item"]
-    assert "asks what is in a tensor" in answer["error"]
-    line = "return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))"
-    assert answer["place"].endswith(f"author.py:{LINES[line]}")
-
-
-def test_a_contiguous_copy_is_one_step(answers: dict[str, Any]) -> None:
-    trace = only(answers["copied"])
-    copy, launch = trace["steps"]
-    assert (copy["aten"], copy["results"]) == ("contiguous", ["b0"])
-    assert copy["arguments"][0]["strides"] == ["stride(x, 0)", "stride(x, 1)"]
-    assert trace["buffers"][0]["aliases"] == "x"
-    assert launch["arguments"]["stride"] == {"int": "N"}
-    assert answers["copied"]["contiguous"] == []
-
-
-def test_strides_of_arguments_are_those_of_the_call(answers: dict[str, Any]) -> None:
-    (step,) = only(answers["strided"])["steps"]
-    assert step["arguments"]["stride"] == {"int": "stride(x, 0)"}
-    assert answers["strided"]["contiguous"] == []
-
-
-def test_empty_like_needs_a_contiguous_tensor(answers: dict[str, Any]) -> None:
-    assert answers["norm"]["contiguous"] == ["x"]
-
-
-def test_a_kernel_writes_to_an_argument(answers: dict[str, Any]) -> None:
-    trace = only(answers["in_place"])
-    assert trace["buffers"] == []
-    assert trace["outputs"][0]["tensor"] == "x"
-    assert "out_ptr" in trace["steps"][0]["written"]
-
-
-def test_fills_are_known(answers: dict[str, Any]) -> None:
-    (buffer,) = only(answers["filled"])["buffers"]
-    assert (buffer["fill"], buffer["dtype"]) == ({"int": "0"}, "float32")
-
-
-def test_aten_follows_a_launch(answers: dict[str, Any]) -> None:
-    trace = only(answers["summed"])
-    launch, total, cast = trace["steps"]
-    assert launch["launch"] == "rows"
-    assert (total["aten"], total["arguments"][1]) == ("sum.dim_IntList", {"list": [{"int": "-1"}]})
-    assert cast["aten"] == "_to_copy"
-    assert [(b["sizes"], b["dtype"]) for b in trace["buffers"]] == [
-        (["M", "N"], "float32"), (["M"], "float32"), (["M"], "float16"),
-    ]  # fmt: skip
-
-
-def test_aten_gets_a_contiguous_copy_of_any_argument(answers: dict[str, Any]) -> None:
-    copy, total = only(answers["total"])["steps"]
-    assert copy["aten"] == "contiguous"
-    assert total["arguments"][0]["tensor"] == copy["results"][0]
-
-
-def test_every_choice_is_a_run(answers: dict[str, Any]) -> None:
-    runs = {
-        tuple(run["configuration"][key] for key in ("dtype:x", "has:bias", "value:flag")): run
-        for run in answers["optional"]["runs"]
-    }
-    assert len(runs) == len(answers["optional"]["runs"]) == 8
-    for (dtype, has, flag), run in runs.items():
-        (trace,) = run["traces"]
-        value = trace["steps"][0]["arguments"]["x_ptr"]
-        assert value["tensor"] == ("bias" if has and flag else "x")
-        assert (value["dtype"], run["configuration"]["dtype:bias"]) == (dtype, dtype)
 
 
 def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None:
@@ -687,12 +535,6 @@ def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None
         assert step["grid"] == ["min(cdiv(M, SPAN), sm_count())"]
         assert step["constants"]["EVEN"] == {"bool": "M % SPAN == 0"}
         assert "SPAN" not in path["hints"]
-
-
-def test_candidates_may_set_options_alone(answers: dict[str, Any]) -> None:
-    (step,) = only(answers["tuned_warps"])["steps"]
-    assert (step["autotune"], step["key"], step["options"]) == ([], [], {})
-    assert only(answers["strided"])["steps"][0]["key"] is None
 
 
 @pytest.mark.parametrize(
@@ -712,41 +554,6 @@ def test_what_depends_on_a_candidate_is_refused(
     assert answer["place"].endswith(
         f"author.py:{LINES['spans[grid](x, out, x.shape[0], HOW=how)']}"
     )
-
-
-def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:
-    found = {tuple(trace["decisions"].values()): trace for trace in traces(answers["Scale"])}
-    assert set(found) == {(True, True), (True, False), (False, True), (False, False)}
-    for (needs_x, needs_w), trace in found.items():
-        assert trace["boundary"] == {"guards": 0, "steps": 1, "buffers": 1}
-        assert [value is not None for value in trace["gradients"]] == [needs_x, needs_w]
-        backward = trace["steps"][1:]
-        assert len(backward) == needs_x + needs_w
-        for step in backward:
-            assert step["arguments"]["stride"] == {"int": "stride(grad_0, 0)"}
-        assert [value["tensor"] for value in trace["saved"]] == ["x", "w"]
-
-
-def test_a_context_may_be_set_up_apart(answers: dict[str, Any]) -> None:
-    answer = answers["Separate"]
-    assert answer["parameters"] == ["x", "factor"]
-    trace = only(answer)
-    assert trace["boundary"]["steps"] == 1
-    assert [value["tensor"] for value in trace["saved"]] == ["b0"]
-    steps = trace["steps"][1:]
-    assert [step["aten"] for step in steps] == ["contiguous", "mul.Tensor", "mul.Tensor"]
-    assert steps[-1]["arguments"][1] == {"float": "factor"}
-    assert trace["gradients"][1] is None
-
-
-def test_the_capability_is_a_symbol(answers: dict[str, Any]) -> None:
-    blocks = {
-        trace["steps"][0]["constants"]["BLOCK"]["int"]: trace["guards"]
-        for trace in traces(answers["by_arch"])
-    }
-    assert set(blocks) == {"256", "128", "64"}
-    assert blocks["256"][0] == "capability() // 10 >= 10"
-    assert blocks["64"][-1] == "capability() // 10 < 9"
 
 
 def test_the_vendor_is_that_of_the_run(answers: dict[str, Any]) -> None:
@@ -786,26 +593,8 @@ def test_descriptors_of_gluon(answers: dict[str, Any]) -> None:
     assert written & {"x_desc", "out_ptr"} == {"out_ptr"}
 
 
-def test_what_follows_from_a_size_is_no_decision(answers: dict[str, Any]) -> None:
-    paths = {trace["raises"]: trace["guards"] for trace in traces(answers["implied"])}
-    assert paths == {"": ["N == 64"], "ValueError: rows have 64 elements": ["N != 64"]}
-
-
 def test_an_address_is_no_number_for_a_kernel(answers: dict[str, Any]) -> None:
     assert answers["passed_address"]["error"] == "passes an address as a number: pass the tensor"
-
-
-def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:
-    paths = {tuple(trace["guards"]): trace for trace in traces(answers["joined"])}
-    assert set(paths) == {
-        ("N == K",), ("N != K", "K == 1"), ("N != K", "K != 1", "N == 1"),
-        ("N != K", "K != 1", "N != 1"),
-    }  # fmt: skip
-    sizes = [trace["outputs"][0]["sizes"] for trace in paths.values() if trace["outputs"]]
-    assert sorted(sizes) == [["M", "K"], ["M", "N"], ["M", "N"]]
-    joined = paths["N != K", "K == 1"]["steps"][-1]["arguments"][1]
-    assert (joined["sizes"], joined["strides"]) == (["N"], ["0"])
-    assert "must match the size" in paths["N != K", "K != 1", "N != 1"]["raises"]
 
 
 def test_a_view_of_another_dtype_is_a_tensor_that_is_only_read(answers: dict[str, Any]) -> None:
@@ -813,21 +602,6 @@ def test_a_view_of_another_dtype_is_a_tensor_that_is_only_read(answers: dict[str
     assert view["aten"] == "view.dtype"
     assert launch["arguments"]["x_ptr"]["tensor"] == view["results"][0]
     assert answers["written_bits"]["error"] == "writes through a view of another dtype"
-
-
-def test_numbers_of_python_keep_symbols(answers: dict[str, Any]) -> None:
-    trace = only(answers["counted"])
-    assert trace["guards"] == []
-    assert trace["steps"][-1]["arguments"][1] == {"float": "M / 1"}
-
-
-def test_tensors_of_other_ranks_are_never_equal(answers: dict[str, Any]) -> None:
-    assert [step.get("launch") for step in only(answers["compared"])["steps"]][-1] == "rows"
-
-
-def test_quotients_without_a_rest_are_no_quotients(answers: dict[str, Any]) -> None:
-    good = [trace for trace in traces(answers["halves"]) if not trace["raises"]]
-    assert [step.get("aten") for trace in good for step in trace["steps"]] == [None]
 
 
 def test_a_forward_pass_is_that_of_tensors_with_gradients(answers: dict[str, Any]) -> None:
@@ -854,13 +628,6 @@ def test_a_tensor_that_is_declared_contiguous_is_required_to_be(answers: dict[st
     assert answers["declared"]["contiguous"] == ["x"]
     (step,) = only(answers["declared"])["steps"]
     assert step["arguments"]["stride"] == {"int": "N"}
-
-
-def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
-    paths = traces(answers["one_of"])
-    blocks = {path["steps"][0]["constants"]["BLOCK"]["int"] for path in paths if path["steps"]}
-    assert blocks == {"16", "32"}
-    assert [path["raises"] for path in paths].count("AssertionError: ") == 3
 
 
 @pytest.mark.parametrize(
@@ -999,94 +766,8 @@ def blocks(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
     }
 
 
-def raised(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
-    """The conditions of each path that ends in an error, and the error."""
-    return {tuple(t["guards"]): t["raises"] for t in traces(answer) if t["raises"]}
-
-
 def unproven(answer: dict[str, Any]) -> list[list[str]]:
     return [conditions for run in answer["runs"] for conditions in run["unproven"]]
-
-
-def test_strides_may_be_zero(answers: dict[str, Any]) -> None:
-    assert blocks(answers["expanded_rows"]) == {
-        ("stride(x, 0) != 0",): "128", ("stride(x, 0) == 0",): "64",
-    }  # fmt: skip
-    without = answers["without_expanded"]
-    assert set(blocks(without)) == {("stride(x, 0) != 0", "stride(x, 1) != 0")}
-    assert set(raised(without).values()) == {"AssertionError: expanded rows"}
-    copies = {
-        tuple(trace["guards"]): [step.get("aten") for step in trace["steps"]]
-        for trace in traces(answers["copied_if_expanded"])
-    }
-    assert copies.pop(("stride(x, 0) != 0", "stride(x, 1) != 0")) == [None]
-    assert {*map(tuple, copies.values())} == {("contiguous", None)}
-
-
-def test_sizes_may_be_zero(answers: dict[str, Any]) -> None:
-    paths = {tuple(trace["guards"]): trace for trace in traces(answers["nothing"])}
-    assert not raised(answers["nothing"])
-    empty = [trace for guards, trace in paths.items() if guards[-1].endswith("== 0")]
-    assert [trace["steps"] for trace in empty] == [[]]
-
-
-def test_memory_is_as_large_as_strides_reach(answers: dict[str, Any]) -> None:
-    (buffer,) = only(answers["padded"])["buffers"]
-    (size,) = buffer["sizes"]
-    assert buffer["strides"] == ["1"]
-    values = {"M": 3, "N": 65}
-    assert evaluated(size, values) == 128 * 2 + 65
-    assert evaluated(size, {**values, "M": 0}) == evaluated(size, {**values, "N": 0}) == 0
-    out = only(answers["padded"])["outputs"][0]
-    assert (out["sizes"], out["strides"]) == (["M", "N"], ["64 * cdiv(N, 64)", "1"])
-    (buffer,) = only(answers["transposed"])["buffers"]
-    assert evaluated(buffer["sizes"][0], values) == 3 * 65
-    assert evaluated(buffer["sizes"][0], {"M": 0, "N": 3}) == 0
-
-
-def test_views_beyond_their_memory_end_in_an_error(answers: dict[str, Any]) -> None:
-    (error,) = raised(answers["beyond"]).values()
-    assert "reaches beyond" in error
-    (guards,) = blocks(answers["beyond"])
-    assert not all(evaluated(guard, {"M": 2, "N": 2}) for guard in guards)
-    assert all(evaluated(guard, {"M": 1, "N": 2}) for guard in guards)
-
-
-def test_numbers_may_be_negative(answers: dict[str, Any]) -> None:
-    assert set(blocks(answers["signed"]).values()) == {"16", "32"}
-    assert set(blocks(answers["solved"]).values()) == {"16", "32", "64"}
-    assert set(blocks(answers["parity"]).values()) == {"16", "32"}
-    assert unproven(answers["signed"]) == unproven(answers["parity"]) == []
-
-
-def test_no_number_is_divided_by_zero(answers: dict[str, Any]) -> None:
-    assert raised(answers["divided"]) == {
-        ("N == 0",): "ZeroDivisionError: division by zero",
-        ("N != 0", "n == 0"): "ZeroDivisionError: division by zero",
-    }
-    assert set(blocks(answers["divided"])) == {("N != 0", "n != 0")}
-
-
-def test_a_dimension_has_the_elements_that_are_asked_for(answers: dict[str, Any]) -> None:
-    assert all(error.startswith("IndexError") for error in raised(answers["elements"]).values())
-    (guards,) = blocks(answers["elements"])
-    for sizes, is_taken in (((1, 4), True), ((0, 4), False), ((1, 3), False)):
-        values = dict(zip("MN", sizes, strict=True))
-        assert all(evaluated(guard, values) for guard in guards) == is_taken
-
-
-def test_strides_of_copies_are_never_zero(answers: dict[str, Any]) -> None:
-    (step,) = [s for s in only(answers["copied_rows"])["steps"] if "launch" in s]
-    assert step["arguments"]["stride"] == {"int": "max(N, 1)"}
-
-
-def test_a_gpu_has_multiprocessors(answers: dict[str, Any]) -> None:
-    assert only(answers["one_sm"])["guards"] == []
-
-
-def test_rounded_logarithms_are_powers_of_two(answers: dict[str, Any]) -> None:
-    assert raised(answers["by_logarithm"]) == {("N <= 0",): "ValueError: math domain error"}
-    assert all("next_pow2(N)" in block for block in blocks(answers["by_logarithm"]).values())
 
 
 @pytest.mark.parametrize(
@@ -1121,10 +802,3 @@ def test_errors_that_are_not_the_authors_are_refused(
     answer = answers[function]
     assert message in answer["error"]
     assert answer["place"].endswith(f"author.py:{LINES[line]}")
-
-
-def test_errors_of_python_and_of_torch_are_the_authors(answers: dict[str, Any]) -> None:
-    assert len(blocks(answers["looked_up"])) == 2
-    assert {error.partition(":")[0] for error in raised(answers["looked_up"]).values()} == {
-        "KeyError"
-    }

@@ -138,12 +138,6 @@ def test_launches_are_those_of_the_written_kernels(wrapper: CapturedWrapper) -> 
     assert section["tune"]["sizes"].keys() == {"M", "N"}
 
 
-def test_the_kernels_are_one_source_of_triton(wrapper: CapturedWrapper) -> None:
-    compile(wrapper.kernels, "kernels", "exec")
-    assert wrapper.kernels.count("@triton.jit") == 2
-    assert "import ninetoothed" not in wrapper.kernels
-
-
 def test_strides_of_a_call_are_those_of_what_empty_like_makes(
     captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
 ) -> None:

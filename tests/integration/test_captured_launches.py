@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, CommandProject
+from tests.support.command_project import ROOT, CommandProject, write_files
 from tests.support.dsl.projects import VARIANT, loaded
 from tests.support.stores import cache_with_store, dsl_store
 
@@ -106,13 +106,9 @@ def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandProje
             for name in ("loss.py", "pointwise.py", "settings.py")
         },
     }
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write_files(root, files)
     bench = CommandProject(root, cache_with_store(folder / "cache", store))
-    bench.git("init", "-q")
-    bench.git("add", "-A")
-    bench.git("commit", "-qm", "captured")
+    bench.commit()
     return bench
 
 
@@ -152,72 +148,3 @@ def test_from_a_recording_to_a_package_without_triton(bench: CommandProject) -> 
     assert "BLOCK: 8192" in long
     assert "kbuild capture --record" in long
     assert "'CPU' backend" in cpu
-
-
-GLUON = """\
-import torch
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-
-@gluon.jit
-def copy_kernel(x_desc, out_ptr, n, B: gl.constexpr):
-    block = gl.allocate_shared_memory(x_desc.dtype, [B, B], x_desc.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    mbarrier.init(ready, count=1)
-    mbarrier.expect(ready, x_desc.block_type.nbytes)
-    tma.async_load(x_desc, [gl.program_id(0) * B, 0], ready, block)
-    mbarrier.wait(ready, 0)
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
-    rows = gl.program_id(0) * B + gl.arange(0, B, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, B, gl.SliceLayout(0, layout))
-    gl.store(out_ptr + rows[:, None] * B + columns[None, :], block.load(layout))
-
-
-def copy(x):
-    out = torch.empty_like(x)
-    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
-    described = TensorDescriptor.from_tensor(x, [64, 64], layout)
-    copy_kernel[(x.shape[0] // 64,)](described, out, x.shape[0], B=64)
-    return out
-"""
-COPIED = """
-sys.modules["triton"] = None
-x = torch.empty(128, 64, device="meta", dtype=torch.float16)
-print(kernel.copy(x).shape)
-try:
-    kernel.copy(x.float())
-except Exception as error:
-    print(type(error).__name__, str(error).replace("\\n", " ")[:2000])
-"""
-
-
-def test_a_gluon_kernel_is_recorded_without_a_gpu(bench: CommandProject, tmp_path: Path) -> None:
-    """Its descriptor's layout is recorded; the package has Gluon's names of the host."""
-    root = tmp_path / "project"
-    text = BUILD.replace('["8.0", "9.0"]', '["9.0"]').replace("captured_ops", "copies")
-    files = {
-        "build.toml": text,
-        "torch-ext/adder/__init__.py": "from .copies.copy import copy\n",
-        "copies/__init__.py": "",
-        "copies/copy.py": GLUON,
-        "calls.py": "import torch\nfrom copies.copy import copy\ncopy(torch.zeros(128, 64).half())",
-    }
-    for path, content in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    own = CommandProject(root, bench.cache)
-    path_of = {"PYTHONPATH": f"{ROOT}:{triton_of(bench)}:{root}"}
-    own.kbuild("capture", "--record", "--no-run", "--", sys.executable, "calls.py", env=path_of)
-    (function,) = json.loads((root / "captured" / "ops.json").read_text())["functions"]
-    (launched,) = function["launches"]
-    layout = {"swizzle_byte_width": 128}
-    assert launched["arguments"]["x_desc"] == {
-        "tensor": "float16", "block": [64, 64], "layout": layout,
-    }  # fmt: skip
-    own.kbuild("build", "--variant", VARIANT)
-    shape, refused = own.python(loaded(str(root / "build" / VARIANT), COPIED)).splitlines()[-2:]
-    assert shape == "torch.Size([128, 64])"
-    assert "x_desc: a descriptor of float32 [64, 64]" in refused

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.clusters import Process, cluster
-from tests.support.command_project import CommandProject
+from tests.support.clusters import cluster
+from tests.support.command_project import CommandProject, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 pytest.importorskip("distributed")
@@ -55,9 +52,7 @@ def write_project(folder: Path) -> Path:
     }
     for number, path in enumerate(paths):
         files[path] = (SLOW if number == 0 else QUICK).replace("@", str(number))
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
+    write_files(folder, files)
     return folder
 
 
@@ -101,32 +96,3 @@ def test_a_build_on_two_workers_has_the_same_bytes(
     assert sum(objects.values()) == UNITS + 1, objects
     texts = [path for path in (tmp_path / "cluster").rglob("*") if path.is_file()]
     assert not any(b"secret-of-the-user" in path.read_bytes() for path in texts)
-
-
-def compiling_worker(folder: Path) -> str:
-    """The first worker whose compiler runs."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        for lock in folder.glob("workers/*/cache/locks/*/*"):
-            return lock.relative_to(folder / "workers").parts[0]
-        time.sleep(0.02)
-    raise AssertionError("no worker compiles")
-
-
-def test_a_worker_that_is_killed_costs_only_time(tmp_path: Path, local: dict[str, bytes]) -> None:
-    with cluster(tmp_path / "cluster", 2) as (address, processes), ThreadPoolExecutor() as pool:
-
-        def kill() -> Process:
-            name = compiling_worker(tmp_path / "cluster")
-            logs = [tmp_path / "cluster" / f"worker{number}.log" for number in range(2)]
-            (victim,) = [
-                p for p, log in zip(processes, logs, strict=True) if name in log.read_text()
-            ]
-            victim.kill()
-            return victim
-
-        killed = pool.submit(kill)
-        libraries, said = build(tmp_path, tmp_path / "cluster", "--executor", address)
-        assert killed.result().wait() == -signal.SIGKILL
-    assert libraries == local
-    assert "has gone" in said

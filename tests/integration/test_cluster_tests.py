@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import Process, cluster
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 from tests.support.interpreters import make_interpreter
 
 pytestmark = [pytest.mark.torch]
@@ -63,12 +63,6 @@ def test_slow():
     mark.touch()
     time.sleep({seconds} if is_first else 0)
 """
-
-
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
 
 
 def write_project(folder: Path, *variants: str, tests: str = TESTS) -> CommandProject:
@@ -170,10 +164,3 @@ def test_tests_that_hang_are_ended(tmp_path: Path, running: Running) -> None:
     assert done.returncode == 8, done.stderr
     assert "worker w0: the time limit was reached" in done.stderr
     assert time.monotonic() - began < 60
-
-
-def test_what_nobody_fits_is_no_success(tmp_path: Path, running: Running) -> None:
-    bench = write_project(tmp_path, OLD, NOBODY)
-    done = running.test(bench)
-    assert done.returncode == 4, done.stderr
-    assert "1 of 2 variants were not tested" in done.stderr

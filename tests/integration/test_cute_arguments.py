@@ -141,7 +141,7 @@ def bench(cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 
 def compiled(bench: CuteProject, op: str, source: str) -> list[UnitImage]:
     """The objects for the first target; there are as many for the others."""
-    made = bench.compile(op, source, *TARGETS)
+    made = bench.compiled(op, source, *TARGETS)
     first = [one for one in made if one.unit.target.arch == TARGETS[0]]
     assert len(made) == len(first) * len(TARGETS)
     assert {one.image.loading for one in made} == {"library"}
@@ -155,8 +155,8 @@ def linked(bench: CuteProject, one: UnitImage, folder: Path) -> Linked:
 
 
 def archives(bench: CuteProject) -> tuple[Path, ...]:
-    place = bench.compiler.prepare(bench.kernel())
-    return LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13").archives
+    place = bench.compiler.prepare(bench.only)
+    return LANGUAGES.get("cute").linked(place.root, bench.toolchain, "cuda13").archives
 
 
 def plain(made: list[UnitImage]) -> UnitImage:

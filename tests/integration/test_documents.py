@@ -147,7 +147,7 @@ class TestCute:
     def test_what_is_built(self, cute_cache: Path, tmp_path: Path, source: str) -> None:
         """What a source compiles, exports and loads itself is not what kbuild compiles."""
         with cute_kernels.shop(cute_cache, tmp_path) as found:
-            made = found.compile(CUTE, getattr(document_kernels, source), "sm_90a")
+            made = found.compiled(CUTE, getattr(document_kernels, source), "sm_90a")
         assert all(one.code.startswith(b"\x7fELF") for one in made)
         assert not (tmp_path / "never").exists()
 
@@ -156,7 +156,7 @@ class TestCute:
             cute_kernels.shop(cute_cache, tmp_path) as found,
             pytest.raises(BuildError) as caught,
         ):
-            found.compile(CUTE, document_kernels.CUTE_REMOVED, "sm_90a")
+            found.compiled(CUTE, document_kernels.CUTE_REMOVED, "sm_90a")
         assert "add.py:2: No module named 'cutlass.cute.cuda'" in caught.value.message
         assert caught.value.hint == (
             "cutlass 4.8.1 has no `cutlass.cute.cuda`: write `import cuda.bindings.driver as cuda`"

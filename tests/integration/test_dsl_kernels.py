@@ -116,23 +116,6 @@ def test_a_second_build_does_nothing(adder: CommandProject) -> None:
     assert {path: path.stat().st_mtime_ns for path in images.glob("*/*")} == before
 
 
-def test_an_edited_section_compiles_what_is_new(place) -> None:
-    bench = write_adder(place("edited"))
-    bench.built(*BUILD)
-    text = (bench.root / "build.toml").read_text()
-    (bench.root / "build.toml").write_text(text.replace("n < 100", "n < 200"))
-    rows = bench.built(*BUILD)["images"]
-    assert all(row["cached"] == row["images"] for row in rows)
-    (bench.root / "build.toml").write_text(text.replace("BLOCK = 64", "BLOCK = 128"))
-    rows = bench.built(*BUILD)["images"]
-    assert all(row["cached"] * 2 == row["images"] for row in rows)
-    (bench.root / "dsl/add.py").write_text(KERNEL.replace("x + y", "x + y + x"))
-    rows = bench.built(*BUILD)["images"]
-    assert all(row["cached"] == 0 for row in rows)
-    shutil.rmtree(bench.root / "build")
-    assert bench.built(*BUILD)["status"] == "built"
-
-
 @pytest.mark.quick
 def test_mistakes_are_told_with_the_authors_lines(place) -> None:
     bench = write_adder(place("mistakes"))

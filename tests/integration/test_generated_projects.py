@@ -169,14 +169,6 @@ def test_the_variant_that_fits_is_the_default(tmp_path, torch, chosen):
 
 
 @needs_compiler
-def test_missing_headers_are_named(tmp_path):
-    generate(plan_of(CPU)).write(tmp_path)
-    facts = ("KBUILD_TORCH_INCLUDE_DIRS=", f"KBUILD_VARIANT={CPU}")
-    output = " ".join(configure(tmp_path, tmp_path, *facts, ok=False).split())
-    assert "The headers of torch were not found; pass -DKBUILD_TORCH_INCLUDE_DIRS=" in output
-
-
-@needs_compiler
 @pytest.mark.quick
 def test_shaders_are_embedded(tmp_path):
     """The chain from shaders to the header, with a compiler that copies."""

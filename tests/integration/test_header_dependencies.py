@@ -11,7 +11,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -84,9 +84,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
         "torch-ext/major/__init__.py": PACKAGE,
         "src/major.cpp": KERNEL,
     }
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write_files(root, files)
     (root.parent / "cache").mkdir()
     return CommandProject(root, root.parent / "cache")
 

@@ -78,9 +78,6 @@ DRIVER = "triton.runtime.driver.active"
 NAMES = "torch.cuda.get_device_name()"
 FORMS = {
     "capability": Form(f"WARPS = 8 if {IS_NEW} else 4", BY_ARCH),
-    "capability of cuda": Form(
-        "WARPS = 8 if torch.cuda.get_device_capability('cuda') >= (9, 0) else 4", BY_ARCH
-    ),
     "capability of a device": Form(
         "WARPS = 8 if torch.cuda.get_device_capability(torch.device('cuda', 0))[0] > 8 else 4",
         BY_ARCH,
@@ -89,56 +86,18 @@ FORMS = {
     "a cached helper": Form(
         f"@functools.lru_cache\ndef new():\n    return {IS_NEW}\nWARPS = 8 if new() else 4", BY_ARCH
     ),
-    "an alias": Form(
-        "from torch.cuda import get_device_capability as cap\nWARPS = 8 if cap()[0] > 8 else 4",
-        BY_ARCH,
-    ),
-    "partial": Form(
-        "cap = functools.partial(torch.cuda.get_device_capability, 0)\n"
-        "WARPS = 8 if cap()[0] == 9 else 4",
-        BY_ARCH,
-    ),
-    "in try": Form(
-        f"try:\n    WARPS = 8 if {IS_NEW} else 4\nexcept Exception:\n    WARPS = 2", BY_ARCH
-    ),
-    "properties": Form(
-        "WARPS = 8 if torch.cuda.get_device_properties('cuda').major == 9 else 4", BY_ARCH
-    ),
     "kept properties": Form(
         "PROPERTIES = torch.cuda.get_device_properties(0)", {"8.0": 4, "9.0": 4},
         "assert PROPERTIES.major >= 8",
     ),
     "target": Form(f"WARPS = 8 if {DRIVER}.get_current_target().arch >= 90 else 4", BY_ARCH),
-    "kept driver": Form(
-        f"DRIVER = {DRIVER}", {"8.0": 4, "9.0": 4},
-        "assert DRIVER.get_current_target().backend == 'cuda'",
-    ),
     "shared memory": Form(
         f"MOST = {DRIVER}.utils.get_device_properties(0)['max_shared_mem']\n"
         "WARPS = 8 if MOST > 200000 else 4",
         BY_ARCH,
     ),
-    "bfloat16": Form(
-        "WARPS = 4 if torch.cuda.is_bf16_supported() else 2", {"8.0": 4, "9.0": 4}
-    ),
     "availability": Form("if not torch.cuda.is_available():\n    raise ImportError('no GPU')"),
-    "count of devices": Form(
-        "WARPS = 4 if torch.cuda.device_count() and torch.cuda.current_device() == 0 else 2"
-    ),
-    "active device": Form(
-        f"DEVICE = {DRIVER}.get_active_torch_device()", body="assert x.device == DEVICE"
-    ),
-    "accelerator": Form(
-        "DEVICE = torch.accelerator.current_accelerator()\nassert DEVICE.type == 'cuda'"
-    ),
-    "Triton is there": Form(
-        "from torch.utils._triton import has_triton\nif not has_triton():\n    WARPS = 2"
-    ),
     "a count": Form(f"{COUNT}\nGRID = COUNT", {"8.0": 4, "9.0": 4}, grid="sm_count()"),
-    "a count of Triton": Form(
-        f"GRID = {DRIVER}.utils.get_device_properties(0)['multiprocessor_count']",
-        {"8.0": 4, "9.0": 4}, grid="sm_count()",
-    ),
     "computed from a count, not used": Form(f"{COUNT}\nTWICE = COUNT * 2", {"8.0": 4, "9.0": 4}),
     "computed from a count": Form(
         f"{COUNT}\nGRID = COUNT * 2", captured="multi_processor_count` differs among the devices",
@@ -148,18 +107,9 @@ FORMS = {
         f"{COUNT}\nWARPS = 8 if COUNT > 100 else 4", line="if COUNT",
         refused="multi_processor_count` differs among the devices",
     ),
-    "a caught decision": Form(
-        f"{COUNT}\ntry:\n    WARPS = int(COUNT)\nexcept Exception:\n    pass", line="int(COUNT)",
-        refused="multi_processor_count` differs among the devices",
-    ),
-    "kept memory": Form("FREE = torch.cuda.mem_get_info()[0] // 2"),
     "name": Form(
         f"WARPS = 8 if '100' in {NAMES} else 4", refused=r"WARPS` depends on `.*get_device_name",
     ),
-    "a name that changes nothing": Form(
-        f"WARPS = 4 if 'NVIDIA' in {NAMES} or {IS_NEW} or True else 2", {"8.0": 4, "9.0": 4}
-    ),
-    "vendor": Form("WARPS = 4 if torch.version.hip is None and torch.version.cuda else 2"),
     "release": Form("NEW = tuple(map(int, torch.version.cuda.split('.'))) >= (12, 0)"),
     "a release that matters": Form(
         "WARPS = 8 if tuple(map(int, torch.version.cuda.split('.'))) >= (13, 1) else 4",
@@ -169,7 +119,6 @@ FORMS = {
         "RELEASE = torch.version.cuda", body="assert RELEASE > '11'", line="assert RELEASE",
         captured=r"decides on `torch\.version\.cuda`",
     ),
-    "Torch's release": Form("WARPS = 4 if torch.__version__ >= '2.4' else 2"),
     "a patch that happens once": Form(
         "assert not hasattr(math, 'patched')\nmath.patched = True\n"
         "NEW = torch.version.cuda.startswith('1') and torch.__version__ >= '2.4'"
@@ -186,37 +135,15 @@ FORMS = {
         "@triton.jit\ndef z(x):\n    pass\nz[(1,)](1)", line="z[(1,)]",
         refused="`z` is launched on import, but a build has no GPU",
     ),
-    "a launch of a tuned kernel": Form(
-        "@triton.autotune([triton.Config({}), triton.Config({}, num_warps=8)], key=[])\n"
-        "@triton.jit\ndef z(x):\n    pass\nz[(1,)](1)", line="z[(1,)]",
-        refused="`z` is launched on import, but a build has no GPU",
-    ),
     "a device guard": Form(
         "on_device = torch.cuda.device", body="on_device(x.device).__enter__()"
-    ),
-    "device_of": Form(
-        "from torch.cuda import device_of", body="device_of(x).__enter__()"
-    ),
-    "a class derived from a guard": Form(
-        "class Guard(torch.cuda.device):\n    pass", body="Guard(x.device).__enter__()"
     ),
     "an alias in a default": Form(
         "def index(of=torch.cuda.current_device):\n    return of()", body="index()"
     ),
-    "an alias in a class": Form(
-        "class Device:\n    cap = staticmethod(torch.cuda.get_device_capability)",
-        body="Device.cap()",
-    ),
-    "a guard at import": Form("with torch.cuda.device(0):\n    WARPS = 4"),
     "a setting of the compiler that is raised": Form(
         "import torch._dynamo\nCONFIG = torch._dynamo.config\n"
         "CONFIG.recompile_limit = max(64, CONFIG.recompile_limit)"
-    ),
-    "a decorator of Torch": Form(
-        "@torch.fx.has_side_effect\ndef effect():\n    pass\nassert effect.__name__ == 'effect'"
-    ),
-    "a class of Torch": Form(
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return x"
     ),
     "an object that answers nothing": Form(
         "class Odd:\n    def __getattr__(self, name): raise RuntimeError(name)\nODD = Odd()\n"

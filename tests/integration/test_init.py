@@ -40,12 +40,12 @@ NAMES = {
 WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 ON_GPUS = [
     *(("cute", "torch-stable-abi"), ("ninetoothed", "tvm-ffi"), ("tilelang", "torch")),
-    *(("triton", "torch-stable-abi"), ("triton", "tvm-ffi"), ("c++", "torch")),
+    *(("triton", "tvm-ffi"), ("c++", "torch")),
 ]
 """Every language and every framework; all pairs differ in nothing else."""
 ON_CPU = [
     pytest.param("tilelang", "torch", marks=pytest.mark.quick),
-    *(("c++", "torch"), ("c++", "torch-stable-abi"), ("c++", "tvm-ffi")),
+    *(("c++", "torch-stable-abi"), ("c++", "tvm-ffi")),
 ]
 
 

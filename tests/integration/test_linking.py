@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -113,9 +112,7 @@ def write(root: Path, **changed: str) -> CommandProject:
         "cpu/tables.inc": "constexpr float SHIFT = 2;\n",
         **changed,
     }
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write_files(root, files)
     headers = root.parent / "cutlass/include/cutlass"
     (root.parent / "cutlass/tools/util/include").mkdir(parents=True, exist_ok=True)
     headers.mkdir(parents=True, exist_ok=True)
@@ -146,55 +143,3 @@ def test_openmp_is_linked_and_shared_with_torch(built: tuple[CommandProject, Pat
 def test_no_check_refuses_it(built: tuple[CommandProject, Path]) -> None:
     bench, folder = built
     bench.kbuild("check", "--strict", "--no-load", str(folder))
-
-
-def test_what_the_sources_show_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
-    other = '\n[kernel.rest]\nbackend = "cpu"\ndepends = []\nsrc = ["cpu/rest.cpp"]\n'
-    wrong = (
-        PACKAGE + '\n\nimport torch\n\n\n@torch.library.custom_op("mine::op", mutates_args=())\n'
-    )
-    wrong += "def op(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n"
-    bench = write(
-        tmp_path / "sums",
-        **{
-            "build.toml": BUILD + other,
-            "cpu/rest.cpp": "#error is compiled\n",
-            "torch-ext/sums/__init__.py": wrong,
-        },
-    )
-    done = bench.kbuild("build", "--with-source", "cutlass_3_8=../cutlass", expect=6)
-    assert "sums would fail its checks" in done.stderr
-    assert "is compiled" not in done.stderr
-    assert not (bench.root / ".kbuild").exists() or not list(bench.root.rglob("*.o"))
-
-
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-def test_device_code_of_several_files_is_linked(tmp_path: Path) -> None:
-    files = {
-        "build.toml": BUILD.partition("[kernel.sums]")[0].replace('"cpu"', '"cuda"')
-        + '[kernel.a]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/a.cu", "cuda/b.cu"]\n'
-        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-rdc=true", "-Xcompiler=-fopenmp"]\n'
-        '[kernel.c]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/c.cu"]\n'
-        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-dc"]\n',
-        "torch-ext/binding.cpp": '#include "registration.h"\nvoid run();\n'
-        "static auto *volatile used = &run;\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n",
-        "cuda/a.cu": "extern __device__ float twice(float);\n"
-        "__global__ void k(float *x) { x[0] = twice(x[0]); }\nvoid run() {\n"
-        "#pragma omp parallel\n  k<<<1, 1>>>(nullptr);\n}\n",
-        "cuda/b.cu": "__device__ float twice(float x) { return 2 * x; }\n",
-        # A kernel that launches another one needs CUDA's device runtime.
-        "cuda/c.cu": "__global__ void child(float *x) { x[0] += 1; }\n"
-        "__global__ void parent(float *x) { child<<<1, 1>>>(x); }\n"
-        "void launch(float *x) { parent<<<1, 1>>>(x); }\n",
-    }
-    bench = write(tmp_path / "sums", **files)
-    done = bench.run("build", "--json", "--variant", "torch-stable-abi211-cu*-x86_64-linux")
-    if "can be built on this machine" in done.stderr:
-        pytest.skip("needs Torch for CUDA")
-    assert done.returncode == 0, done.stderr
-    (library, *_) = (bench.root / "build").rglob("*.so")
-    elf = read_elf(library)
-    assert {"libgomp.so.1"} <= {*elf.needed}
-    registered = ("__cudaRegisterLinkedBinary", "__fatbinwrap")
-    assert not [s.name for s in elf.undefined if s.name.startswith(registered)]
-    assert [s.name for s in elf.exported] == [f"PyInit_{library.name.partition('.')[0]}"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_project import write_files
 from tests.support.stores import dsl_store
 
 ROOT = Path(__file__).parents[2]
@@ -111,9 +112,7 @@ def project(tmp_path_factory):
             "    assert kernel.scaled(torch.ones(2)).tolist() == [2, 2]\n"
         ),
     }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, files)
     return folder
 
 
@@ -281,45 +280,6 @@ def test_an_error_in_a_string(python):
     assert lines[0].startswith("cpp_sources:3:")
     assert lines[1].split("|")[1].strip() == "return n +;"
     assert lines[2].split("|")[1].strip() == "^"
-
-
-def test_sources_of_the_stable_abi(python):
-    code = '''
-        import torch
-        from kbuild.plugins.inline import load_inline
-        ops = load_inline("stable_ops", """
-            #include <torch/csrc/stable/ops.h>
-            #include <torch/csrc/stable/tensor.h>
-            using torch::stable::Tensor;
-            std::tuple<Tensor, std::optional<Tensor>> both(std::vector<Tensor> xs, int n) {
-              return {xs[n], std::nullopt};
-            }
-        """, functions=["both"])
-        x, y = torch.ones(1), torch.zeros(1)
-        print(ops.both([x, y], 1)[0] is y, ops.both([x, y], 0)[1])
-    '''
-    assert python(code).stdout == "True None\n"
-
-
-def test_flags_and_an_edited_header(python, tmp_path):
-    """Flags reach compiler and linker; a header of another folder is noticed when it changes."""
-    (tmp_path / "three.h").write_text("inline int three() { return 3; }\n")
-    code = """
-        import sys
-        from pathlib import Path
-        from kbuild.plugins.inline import load_inline
-        header = Path(sys.argv[1], "three.h")
-        def load():
-            return load_inline(
-                "flags", '#include "three.h"\\nint f() { return three() + FOUR; }', functions="f",
-                extra_include_paths=[sys.argv[1]], extra_cflags=["-DFOUR=4"],
-                extra_ldflags=["-L/nowhere -ldl"],
-            )
-        before = load()
-        header.write_text(header.read_text().replace("3;", "30;"))
-        print(before.f(), load().f(), before.f())
-    """
-    assert python(code, tmp_path).stdout == "7 34 7\n"
 
 
 TRITON = """\

@@ -155,14 +155,6 @@ def test_everything_at_once(link: Link, stress: Path) -> None:
     assert not exported & {"stat", "arc4random", "__libc_single_threaded", "__isoc23_strtol"}
 
 
-def test_openmp_stays_the_compilers(link: Link, stress: Path) -> None:
-    if not _openmp(link):
-        pytest.skip("clang's OpenMP is another library")
-    needed = read_elf(link.link(stress, libraries=_openmp(link))).needed
-    assert [name for name in needed if "omp" in name] == ["libgomp.so.1"]
-    assert "libstdc++.so.6" in needed
-
-
 def test_the_other_checker_agrees(link: Link, stress: Path) -> None:
     checker = pytest.importorskip("kernel_abi_check")
     library = link.link(stress, libraries=_openmp(link))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import CommandProject, run
+from tests.support.command_project import CommandProject, run, write_files
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -109,9 +109,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 def test_several_extensions_of_all_kinds(tmp_path: Path) -> None:
     """Fragments, registered operators and pybind, with sources that two extensions share."""
     package = tmp_path / "package"
-    for name, text in SEVERAL.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
+    write_files(package, SEVERAL)
     check = """
 assert [f(x)[0, 0].item() for f in (kernel.one, kernel.two, kernel.three)] == [2, 3, 4]
 assert kernel.scaled(x)[0, 0].item() == 4 and kernel.scaled(x, by=5, more=0.5)[0, 0].item() == 5.5

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.project.config.rules.files import unsupported_characters
 from tests.support.command_project import CommandProject
 from tests.support.tiny_project import BUILD, SOURCES, write_tiny
 
@@ -75,9 +74,3 @@ def test_a_file_that_cmake_cannot_install(tmp_path: Path, name: str) -> None:
     (bench.root / "torch-ext" / "tiny" / f"{name}.py").touch()
     done = bench.kbuild("create-pyproject", expect=2)
     assert f"`torch-ext/tiny/{name}.py` cannot be packaged" in done.stderr
-
-
-def test_what_works_is_not_refused() -> None:
-    assert unsupported_characters(f"/x/{FOLDER}", "project") == ""
-    assert unsupported_characters(SOURCE, "source") == ""
-    assert unsupported_characters(PACKAGED, "package") == ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
+from tests.support.command_project import ROOT
+from tests.support.dsl.ninetoothed_kernels import PINS, compile_section, compile_wide
 from tests.support.dsl.triton_kernels import shop
 from tests.support.stores import dsl_store, warm_cache
 
@@ -130,3 +132,24 @@ def test_sizes_as_constants(cache: Path, tmp_path: Path) -> None:
     types = {one.name: one.type for one in made[0].image.parameters}
     assert "y_size_1" in types
     assert "x_size_1" not in types
+
+
+WIDENING = re.compile(r"(?:cvt\.[us]64\.[us]32|mul\.wide\.[us]32)\b")
+"""What widens a number in assembly."""
+
+
+def test_the_first_element_of_a_block_has_64_bits(cache: Path, tmp_path: Path) -> None:
+    """Block 2**22 of 512 elements begins at 2**31, which 32 bits take for less than nothing."""
+    with shop(cache, tmp_path / "project") as own:
+        made = compile_wide(own, ROOT / "examples" / "add-ninetoothed", "add", "compute_80")
+    assert [one.unit.aligned for one in made] == [True, True, False]
+    for one in made:
+        text = one.code.decode()
+        register = re.search(r"mov\.u32 \t?(%r\d+), %ctaid\.x;", text)
+        assert register is not None, text
+        used = [line.strip() for line in text.splitlines() if f"{register[1]}," in line]
+        used += [line.strip() for line in text.splitlines() if f" {register[1]};" in line]
+        others = [line for line in used if "%ctaid" not in line]
+        assert others, text
+        assert [line for line in others if not WIDENING.match(line)] == []
+        assert {kind.type for kind in one.image.parameters if kind.kind == "int"} == {"i64"}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbuild.checks.readers.elf import read_elf
-from tests.support.command_project import GIT, ROOT, run
-from tests.support.nix.sandbox import SYSTEM, Sandbox, why_not
+from tests.support.command_project import GIT, ROOT, CommandProject, run
+from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
 
 pytestmark = [
     pytest.mark.nix,
@@ -51,11 +54,6 @@ def stable(sandbox: Sandbox) -> Path:
 @pytest.fixture(scope="module")
 def cpu(sandbox: Sandbox, relu: Path) -> Path:
     return sandbox.build(relu, f"redistributable.{CPU}")[0]
-
-
-@pytest.fixture(scope="module")
-def stable_cpu(sandbox: Sandbox, stable: Path) -> Path:
-    return sandbox.build(stable, f"redistributable.{STABLE_CPU}")[0]
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +102,6 @@ class TestEvaluation:
         assert "ci-test" in outputs["apps"][SYSTEM]
         assert set(outputs["packages"]) == {SYSTEM, "aarch64-linux", "aarch64-darwin"}
 
-    def test_kbuild_itself_shows_every_output(self, sandbox) -> None:
-        outputs = json.loads(sandbox.nix(sandbox.flake, ("flake", "show", "--json")).stdout)
-        assert {"default", "kbuild"} == set(outputs["packages"][SYSTEM])
-        assert {"kbuild", f"tests-{CPU}"} <= set(outputs["checks"][SYSTEM])
-        assert outputs["formatter"][SYSTEM]
-
     def test_variants_are_those_that_can_be_built_and_the_others_have_reasons(
         self, sandbox, relu
     ) -> None:
@@ -144,40 +136,6 @@ class TestEvaluation:
             "wheels of compilers, and of what kbuild needs, are not pinned for aarch64-linux"
         }
 
-    def test_torch_versions_chooses_releases(self, sandbox, relu) -> None:
-        text = (relu / "flake.nix").read_text()
-        (relu.parent / "chosen").mkdir()
-        chosen = sandbox.project("relu", relu.parent / "chosen" / "relu")
-        (chosen / "flake.nix").write_text(
-            text.replace("path = ./.;", 'path = ./.; torchVersions = _: [ "2.13" ];')
-        )
-        assert {name[:8] for name in sandbox.eval(chosen, "variants")} == {"torch213"}
-
-    def test_only_edits_that_a_variant_sees_change_it(self, sandbox, tmp_path) -> None:
-        project = sandbox.project("relu", tmp_path / "relu")
-        before = derivations(sandbox, project)
-        for path, text in {
-            "tests/test_relu.py": "\n",
-            "CARD.md": "more\n",
-            "benchmarks/benchmark.py": "\n",
-            "README.md": "more\n",
-            "docs/new.md": "new\n",
-        }.items():
-            (project / path).parent.mkdir(exist_ok=True)
-            with (project / path).open("a") as file:
-                file.write(text)
-        assert derivations(sandbox, project) == before
-        with (project / "relu_cuda" / "relu.cu").open("a") as file:
-            file.write("// more\n")
-        after = derivations(sandbox, project)
-        assert after[CPU] == before[CPU]
-        assert after[CUDA] != before[CUDA]
-        with (project / "torch-ext" / "torch_binding.cpp").open("a") as file:
-            file.write("// more\n")
-        last = derivations(sandbox, project)
-        assert last[CPU] != after[CPU]
-        assert last[CUDA] != after[CUDA]
-
 
 def derivations(sandbox: Sandbox, project: Path) -> dict[str, str]:
     """The `.drv` of a few variants."""
@@ -204,13 +162,6 @@ class TestProcessorVariant:
         done = sandbox.nix(relu, ("run",), "ci-test")
         assert f"testing {CPU}" in done.stderr
         assert re.search(r"\d+ passed", done.stdout)
-
-    def test_a_chosen_test_takes_arguments_of_pytest(self, sandbox, relu, cpu) -> None:
-        done = sandbox.nix(relu, ("run",), f"ciTests.{CPU}", "--", "--collect-only", "-q")
-        assert "test_relu.py" in done.stdout
-
-    def test_checks_build_nothing_large(self, sandbox, relu, cpu) -> None:
-        sandbox.nix(relu, ("flake", "check"))
 
     def test_tests_may_import_more(self, sandbox, tmp_path, cpu) -> None:
         project = sandbox.project("relu", tmp_path / "relu")
@@ -239,16 +190,11 @@ class TestProcessorVariant:
 
 
 class TestSameBytes:
-    """With a stable ABI, since it compiles in seconds."""
+    """With a stable ABI, since it compiles in seconds; for CUDA, which has host code as well."""
 
-    @pytest.fixture(params=[STABLE_CPU, STABLE_CUDA], ids=["cpu", "cuda"])
-    def variant(self, request) -> tuple[str, Path]:
-        fixture = {STABLE_CPU: "stable_cpu", STABLE_CUDA: "stable_cuda"}[request.param]
-        return request.param, request.getfixturevalue(fixture)
-
-    def test_the_local_driver_gives_the_same(self, sandbox, stable, variant, tmp_path) -> None:
+    def test_the_local_driver_gives_the_same(self, sandbox, stable_cuda, tmp_path) -> None:
         """Bit by bit, with the toolchains that Nix installed."""
-        name, built = variant
+        built = stable_cuda
         assert sandbox.references(built) == []
         project = stable_abi(sandbox, tmp_path)
         cache = tmp_path / "cache"
@@ -256,14 +202,14 @@ class TestSameBytes:
         for entry in installations(sandbox, built):
             (cache / "store" / entry.name).symlink_to(entry)
         unique = json.loads((built / "metadata.json").read_text())["id"].rpartition("_")[2]
-        options = ("--toolchain", "wheels", "--variant", name, "--unique-id", unique)
+        options = ("--toolchain", "wheels", "--variant", STABLE_CUDA, "--unique-id", unique)
         done = run(
             (sys.executable, "-m", "kbuild", "build", str(project), *options),
             cwd=ROOT,
             env={"KBUILD_CACHE_DIR": str(cache), "PIP_NO_INDEX": "1"},
         )
         assert done.returncode == 0, done.stderr
-        local, nix = files_of(project / "build" / name), files_of(built)
+        local, nix = files_of(project / "build" / STABLE_CUDA), files_of(built)
         assert described(local.pop("metadata.json")) == described(nix.pop("metadata.json"))
         assert local == nix
 
@@ -335,6 +281,40 @@ class TestBundle:
         copied = stale / "metadata.json"
         assert os.access(copied, os.W_OK)
         assert not copied.is_symlink()
+
+
+@dataclass(frozen=True)
+class NixProject(CommandProject):
+    """A project that kbuild builds with the settings of a sandbox."""
+
+    sandbox: Sandbox
+
+    def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        path = f"{Path(str(NIX)).parent}{os.pathsep}{os.environ['PATH']}"
+        own = {"KBUILD_TOOLCHAIN": "", **self.sandbox.environment(), "PATH": path}
+        if arguments[0] == "build":
+            overrides = self.sandbox.overrides(self.root)
+            arguments = ("build", "--driver", "nix", *arguments[1:], "--", *overrides)
+        return super().run(*arguments, env={**own, **(env or {})})
+
+
+class TestDriver:
+    """What Nix says, and recordings of it, are in tests/unit/pipeline/test_nix_build.py."""
+
+    VARIANT = f"torch-stable-abi211-cpu-{SYSTEM}"
+
+    def test_a_variant_is_built_copied_and_up_to_date(self, sandbox, tmp_path) -> None:
+        root = sandbox.project("relu-stable-abi", tmp_path / "relu-stable-abi")
+        project = NixProject(root, tmp_path / "cache", sandbox)
+        project.git("init", "-q")
+        project.git("add", "-A")
+        assert project.build("--variant", self.VARIANT)[self.VARIANT]["status"] == "built"
+        project.kbuild("check-builds", "--skip", "load")
+        (project.root / "README.md").write_text("another\n")
+        again = project.build("--variant", self.VARIANT)
+        assert again[self.VARIANT]["status"] == "up-to-date"
 
 
 class TestNewProject:
@@ -423,14 +403,3 @@ class TestFailures:
         done = sandbox.nix(project, verb, f"redistributable.{CPU}", expect=1)
         assert "`relu_cpu/relu_cpu.cpp` does not exist" in done.stderr
         assert "build.toml:" in done.stderr
-
-
-class TestStandIn:
-    def test_nothing_that_is_lent_lies_in_something_lent(self, sandbox) -> None:
-        """Nix would write an empty file there, as root, into the host's own folder."""
-        settings = (sandbox.conf / "nix.conf").read_text()
-        (line,) = re.findall(r"^sandbox-paths = (.*)$", settings, re.MULTILINE)
-        targets = [Path(place.partition("=")[0]) for place in line.split()]
-        assert not any(one in other.parents for one in targets for other in targets)
-        certificates = Path("/etc/ssl/certs/ca-certificates.crt")
-        assert not any(place in certificates.parents for place in targets)

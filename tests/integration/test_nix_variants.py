@@ -21,61 +21,11 @@ from kbuild.plan.selection import (
 from kbuild.system.sourcetree import SourceTree
 from tests.support.command_project import ROOT
 from tests.support.nix.evaluation import EXAMPLES, NixBench, flake, needs_nix, nix_bench
-from tests.support.nix.projects import Generated, Tree
+from tests.support.nix.projects import Generated
 
 pytestmark = needs_nix
 COUNT = 240
 EVERYTHING = Selection(globs=("*",))
-STYLES = (
-    """\
-general = { name = "ab", version = 1, license = "MIT", backends = ["cuda", "cann"] }
-torch.src = ["x.cpp"]
-kernel."a".backend = "cuda"
-kernel."a".src = [\"\"\"k\\
-    .cu\"\"\"]
-kernel."a".depends = []
-torch.stable-abi = "2.12"
-""",
-    """\
-[kernel.a]\r
-backend = 'cpu' # the CPU\r
-depends = ["torch",]\r
-src = [\r
-    "\\u0061.cpp",\r
-]\r
-[general]\r
-name = "ab"\r
-version = 0x1\r
-edition = 5\r
-license = "MIT"\r
-backends = [ "cpu", 'cuda' ]\r
-cuda.minver = "12.8"\r
-[torch]\r
-minver = "2.12"\r
-""",
-    """\
-[general]
-name = "ab"
-version = 1
-edition = 5
-license = "MIT"
-backends = ["cuda", "cpu", "rocm"]
-[torch]
-stable-abi = { cuda = "2.11" }
-[kernel.a]
-backend = ["cuda", "rocm"]
-language = "triton"
-toolchain = "triton==3.9.0"
-src = ["k.py"]
-[[kernel.a.op]]
-schema = "a(Tensor x) -> Tensor"
-shapes = { x = ["..."], out = "x" }
-dtypes = ["float32"]
-grid = ["numel(x)"]
-""",
-)
-"""The same things written in other ways that TOML has."""
-STYLED = dict.fromkeys(("x.cpp", "k.cu", "k.py", "a.cpp", "torch-ext/ab/__init__.py"), "")
 DESCRIBED = """
   projects = map (text:
     let toml = builtins.fromTOML text; in {
@@ -96,8 +46,7 @@ def projects() -> list[Project]:
     """The examples and the generated projects."""
     made = (Generated(number).tree for number in range(COUNT))
     examples = (SourceTree(ROOT / "examples" / name) for name in EXAMPLES)
-    styled = (Tree({**STYLED, "build.toml": text}) for text in STYLES)
-    return [open_project(tree.root, tree) for tree in (*examples, *made, *styled)]
+    return [open_project(tree.root, tree) for tree in (*examples, *made)]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +55,7 @@ def described(bench: NixBench) -> list[Any]:
     folder = flake(bench.place / "flake", DESCRIBED)
     examples = [(ROOT / "examples" / name / "build.toml").read_text() for name in EXAMPLES]
     made = [Generated(number).files["build.toml"] for number in range(COUNT)]
-    (folder / "texts.json").write_text(json.dumps([*examples, *made, *STYLES]))
+    (folder / "texts.json").write_text(json.dumps([*examples, *made]))
     found, _ = bench.eval(f"path:{folder}#projects")
     return found
 

@@ -110,13 +110,6 @@ def test_files_that_may_not_grow(bench: CommandProject) -> None:
     assert "ulimit -f" in done.stderr
 
 
-def test_a_project_that_cannot_be_written_is_not_begun(bench: CommandProject) -> None:
-    done = shell(bench, "ulimit -f 1 && kbuild init new/project --no-git")
-    assert done.returncode == 12, done.stderr
-    assert "the file would be larger than is allowed here" in done.stderr
-    assert not (bench.root / "new" / "project").exists()
-
-
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare")
 def test_a_read_only_file_system(bench: CommandProject) -> None:
     mount = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" || exit 99'

@@ -188,12 +188,6 @@ def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: CommandPr
     assert "needs aarch64-darwin" in done.stderr
 
 
-def test_flags_from_the_environment_stay_out(relu: CommandProject) -> None:
-    with edited(relu.root / "relu_cpu" / "relu_cpu.cpp"):
-        done = relu.kbuild("build", "--backend", "cpu", env={"CXXFLAGS": "--no-such-flag"})
-    assert "no-such-flag" not in done.stderr
-
-
 def test_two_builds_at_once_do_not_mix(relu: CommandProject) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -78,23 +78,6 @@ def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProje
         yield found
 
 
-def test_functions(tilelang):
-    found = tilelang.functions()
-    assert sorted(found) == ["eager", "lazy", "wrong"]
-    names = {
-        name: [(p.name, p.is_constant, p.has_value) for p in one.parameters]
-        for name, one in found.items()
-    }
-    assert names["eager"] == [
-        *(("x", False, False), ("scale", False, True), ("out", False, False)),
-        *(("dtype", True, True), ("wide", True, False)),
-    ]
-    assert names["lazy"] == [
-        *(("x", False, False), ("out", False, False)),
-        *(("n", True, True), ("wide", True, True), ("dtype", True, True)),
-    ]
-
-
 ASKING = """\
 import tilelang
 import tilelang.language as T
@@ -124,22 +107,11 @@ def k(N, block=64):
 
 def test_what_a_source_asks_is_answered_for_each_arch(tmp_path):
     with shop(tmp_path, ASKING) as asking:
-        found = asking.functions("cuda13", "sm_80", "sm_90a")["k"].candidates
+        found = asking.described("cuda13", "sm_80", "sm_90a")["k"].candidates
     assert [(dict(one.constants)["block"], one.archs) for one in found] == [
         (128, ("8.0",)),
         (256, ("9.0",)),
     ]
-
-
-@pytest.mark.parametrize("name", ["eager", "lazy"])
-def test_objects_for_the_cpu(tilelang, name):
-    made = tilelang.compiled(OP.format(name=name), "cpu")
-    assert [one.image.constants["wide"] for one in made] == [64, 128]
-    for one in made:
-        names = [parameter.name for parameter in one.image.parameters]
-        assert names[:3] == ["x", "out", "x.shape.0"]
-        assert one.image.convention == "c"
-        assert not one.image.divisible
 
 
 def test_an_object_for_a_gpu_is_the_same_every_time(tilelang, tmp_path):
@@ -165,14 +137,6 @@ def test_a_dtype_that_the_kernel_does_not_have(tilelang):
     text = OP.format(name="eager").replace("float32", "float64")
     with pytest.raises(BuildError, match=r"`x` of `eager` is a tensor of float32 in the kernel"):
         tilelang.compiled(text, "cpu")
-
-
-def test_a_number_that_would_drop_fractions(tmp_path):
-    source = SOURCE.replace("scale: T.float32 = 1.5", "scale: T.int32")
-    text = OP.format(name="eager").replace("Tensor x)", "Tensor x, float scale)")
-    match = r"`scale` of `eager` is a number of int32, which would drop the fraction of a float"
-    with shop(tmp_path, source) as other, pytest.raises(BuildError, match=match):
-        other.compiled(text, "cpu")
 
 
 CALLS = """

@@ -18,22 +18,6 @@ import tilelang.language as T
 
 
 @tilelang.jit
-def reads(x):
-    n = T.dynamic("n")
-    x: T.Tensor[[n], T.float32]
-    with T.Kernel(1) as _:
-        x[0]
-
-
-@tilelang.jit
-def passes(x):
-    n = T.dynamic("n")
-    x: T.Tensor[[n], T.float32]
-    with T.Kernel(T.ceildiv(n, 128), threads=128) as _:
-        pass
-
-
-@tilelang.jit
 def annotated(A: T.ptr, is_2d: bool = False):
     if is_2d:
         M, N = T.const("M, N")
@@ -95,14 +79,11 @@ def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TileLangProje
 @pytest.mark.parametrize(
     ("text", "launches"),
     [
-        (FLAT.format(name="reads"), 1),
-        (FLAT.format(name="passes"), 1),
-        (ANNOTATED.format(shape='["n"]', is_2d="false", sizes="L = 256"), 1),
         (ANNOTATED.format(shape='["m", "n"]', is_2d="true", sizes="M = 256, N = 256"), 1),
         (COUNT, 1),
         (FLAT.format(name="writes_nothing_then_something"), 1),
     ],
-    ids=["reads", "passes", "one dimension", "two dimensions", "scalars", "two kernels"],
+    ids=["two dimensions", "scalars", "two kernels"],
 )
 def test_what_remains_is_launched(tilelang, tmp_path: Path, text: str, launches: int) -> None:
     linked = Linked(tilelang.compiled(text, "sm_90a"), tmp_path)

@@ -29,16 +29,11 @@ TWICE = {
     "eager": "",
     "annotated": "",
     "lazy": "",
-    "result_first": "",
     "factory": "",
-    "through": "",
     "alone": "",
     "matched": "",
     "pointers": 'args = { count = "n" }\n',
     "only_names": "configs = [{ block = 32 }]\n",
-    "long_sizes": "",
-    "in_turns": "",
-    "stored": "",
     "closed": "",
     "sized_by_numbers": "constants = { factor = 2 }\n",
     "applied": 'constants = { function = { string = "doubled" } }\n',
@@ -103,22 +98,6 @@ def test_dimensions_by_way_of_lists(tilelang, tmp_path, turned):
         out = torch.zeros(rows, columns)
         assert called(one, tmp_path, {"x": x, "out": out}) == ""
         assert torch.equal(out, (x.T if turned else x) * 2)
-
-
-def test_sizes_of_the_branch_that_is_taken(tilelang, tmp_path):
-    text = FLAT.format(name="either") + 'constants = { count = { value = "n", choices = [64] } }\n'
-    (one,) = tilelang.compiled(text, "cpu")
-    x, out = torch.randn(64), torch.zeros(64)
-    assert called(one, tmp_path, {"x": x, "out": out}) == ""
-    assert torch.equal(out, x * 2)
-    sizes = (
-        'rows = { value = "rows", choices = [3] }, columns = { value = "columns", choices = [5] }'
-    )
-    wide = WIDE.format(name="either") + "contiguous = true\n"
-    (one,) = tilelang.compiled(wide + f"constants = {{ is_flat = false, {sizes} }}\n", "cpu")
-    x, out = torch.randn(3, 5), torch.zeros(3, 5)
-    assert called(one, tmp_path, {"x": x, "out": out}) == ""
-    assert torch.equal(out, x * 2)
 
 
 def test_a_dimension_that_has_to_be_a_number(tilelang, tmp_path):
@@ -207,14 +186,14 @@ def test_what_is_refused(tilelang, name, words, hint):
 
 class TestAutotune:
     def test_configs_made_by_a_function(self, tilelang):
-        found = tilelang.functions()["tuned"]
+        found = tilelang.described()["tuned"]
         sets = [dict(one.constants) for one in found.candidates]
         assert sets == [{"block": block, "dtype": "float32"} for block in (64, 128)]
         assert found.key == ("x.shape.0",)
         assert found.notes == ()
 
     def test_configs_in_a_list(self, tilelang):
-        found = tilelang.functions()["tuned_factory"]
+        found = tilelang.described()["tuned_factory"]
         assert [dict(one.constants) for one in found.candidates] == [{"block": 64}]
         assert found.key == ("x.shape.1", "scale")
         (note,) = found.notes
@@ -228,7 +207,7 @@ class TestAutotune:
         ],
     )
     def test_configs_that_are_not_taken_over(self, tilelang, name, words):
-        found = tilelang.functions()[name]
+        found = tilelang.described()[name]
         assert found.candidates == ()
         assert words in found.notes[0]
         with pytest.raises(AssertionError, match=words):

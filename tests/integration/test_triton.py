@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,20 +131,6 @@ def test_code_for_cuda_12_is_from_a_ptxas_of_cuda_12(bench: TritonProject) -> No
     for flavour, major in (("cuda12", "12."), ("cuda13", "13.")):
         one = bench.compile(ADD_OP, {"k.py": ADD}, "sm_100a", flavour=flavour)[0]
         assert one.image.compiler["ptxas"].startswith(major)
-
-
-def test_variants_for_cuda_12_and_13_share_code(bench: TritonProject) -> None:
-    """Their units differ, because a source may ask for the toolkit's release; the IR does not."""
-    log = Path(bench.compiler._log.log)
-    images = []
-    for flavour in ("cuda12", "cuda13"):
-        before = len(read_log(log).units)
-        images += bench.compile(ADD_OP, {"k.py": ADD}, "sm_80", "sm_90a", flavour=flavour)
-    assert {unit.cache for unit in read_log(log).units[before:]} == {"hit"}
-    half = len(images) // 2
-    for one, other in zip(images[:half], images[half:], strict=True):
-        assert (one.unit, one.image, one.code) == (other.unit, other.image, other.code)
-        assert (one.code[7], one.code[8]) == (0x33, 7)
 
 
 SAME = """
@@ -423,61 +408,6 @@ def test_sources_that_import_each_other(bench: TritonProject) -> None:
     assert [one.code for one in first] != [one.code for one in second]
 
 
-def test_torch_that_is_not_there(bench: TritonProject) -> None:
-    source = (
-        """
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.library import custom_op
-import numpy as np
-
-LIMIT = tuple([torch.finfo(torch.float16).max, torch.iinfo(torch.int8).min])
-KINDS = {torch.float16: 1, torch.bfloat16: 2}
-HAS = torch.cuda.is_available()
-
-class Module(nn.Module):
-    @torch.no_grad()
-    def forward(self, x: Tensor | None) -> torch.Tensor:
-        return F.relu(x)
-
-@custom_op("my::op", mutates_args=())
-def op(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-@op.register_fake
-def _(x):
-    return x
-"""
-        + ADD
-    )
-    assert set(bench.describe({"k.py": source})) == {"k"}
-    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("SIZE = int(torch.empty(3).sum())", r"k\.py:5: .*torch\.empty"),
-        ("SIZE = torch.cuda.get_device_capability()", r"k\.py:5: .*get_device_capability"),
-        ("import einops", r"k\.py:5: No module named 'einops'\n(.*\n)*  hint: .*pin it"),
-        ("from .other import x", r"k\.py:5: .*"),
-        ("raise ValueError('no')", r"k\.py:5: ValueError: no"),
-        ("def f(:", r"k\.py:5: invalid syntax"),
-        (
-            "N = int(torch.cuda.get_device_properties(0).multi_processor_count > 100)",
-            r"k\.py:5: .*get_device_properties",
-        ),
-    ],
-)
-def test_a_source_that_cannot_be_imported(bench: TritonProject, line: str, said: str) -> None:
-    lines = ADD.splitlines()
-    lines[4:4] = [line]
-    with pytest.raises(BuildError) as caught:
-        bench.describe({"k.py": "\n".join(lines)})
-    assert re.match(r"kernel\.k: " + said, str(caught.value)), str(caught.value)
-
-
 @pytest.mark.quick
 def test_an_error_at_its_line(bench: TritonProject) -> None:
     source = ADD.replace("m = i < n", "m = i < missing")
@@ -619,35 +549,6 @@ def test_what_a_source_asks_is_answered_for_each_arch(bench: TritonProject) -> N
         ("x", "y", "n")
     }
     assert any("`early_config_prune` drops it" in note for note in bench.notes)
-
-
-def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: TritonProject) -> None:
-    source = f"{ADD}\nk[(1,)](1, 2, 3, 4)\n"
-    with pytest.raises(BuildError, match="is launched on import, but a build has no GPU"):
-        bench.describe({"k.py": source}, "sm_80")
-    source = f"{ASKING}\nif COUNT > 100:\n    pass\n"
-    with pytest.raises(BuildError, match="multi_processor_count` differs among") as caught:
-        bench.describe({"k.py": source}, "sm_80")
-    assert f"k.py:{len(ASKING.splitlines()) + 2}: " in str(caught.value)
-
-
-def test_prints_do_not_disturb(bench: TritonProject) -> None:
-    source = "import os\nprint('{}')\nos.system('echo hello')\n" + ADD
-    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
-
-
-def test_what_ends_the_worker(bench: TritonProject) -> None:
-    """LLVM ends the process; the other units are compiled."""
-    kernel, wanted = bench.wanted(ADD_OP, {"k.py": ADD}, ["sm_110a", "sm_90a"])
-    broken = [  # 11.0 needs PTX 9.0
-        (dataclasses.replace(unit, options=(("ptx_version", 80),)), bound)
-        for unit, bound in wanted[:1]
-    ]
-    with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
-        bench.compiler.compile(kernel, bench.folder, [*wanted[1:], *broken])
-    assert any("PTX" in line for line in caught.value.excerpt)
-    assert "(1 of 8 units)" in str(caught.value)
-    assert len(bench.compiler.compile(kernel, bench.folder, wanted)) == 8
 
 
 def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:

@@ -64,24 +64,6 @@ for call, words in (
         raise AssertionError(words)
 print("no framework is needed")
 """
-WITHOUT_TORCH = """
-import importlib.util, sys
-import numpy as np
-assert not any(map(importlib.util.find_spec, ("torch", "jax", "kernels", "tilelang")))
-spec = importlib.util.spec_from_file_location("alone", {init!r})
-module = importlib.util.module_from_spec(spec)
-sys.modules["alone"] = module
-spec.loader.exec_module(module)
-x = np.arange(6, dtype=np.float32).reshape(2, 3)
-assert np.array_equal(module.axpy(x, x, alpha=0.5), 1.5 * x)
-out = np.empty_like(x)
-assert module.axpy(x, x, out=out) is out and np.array_equal(out, 2 * x)
-try:
-    module.axpy(x, x[:1])
-except RuntimeError as error:
-    assert "same shape" in str(error), error
-print("NumPy is enough")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -164,14 +146,6 @@ def test_a_kernel_in_a_dsl_is_a_function(elementwise: CommandProject, python: Pa
     assert [found for found in output["findings"] if found["severity"] != "info"] == []
     done = elementwise.kbuild("test", "--python", str(python), "--", "-q")
     assert "passed" in done.stdout + done.stderr
-
-
-def test_functions_of_a_dsl_need_no_torch(elementwise: CommandProject, tmp_path: Path) -> None:
-    alone = fetch(tmp_path / "alone", "apache-tvm-ffi>=0.1,<0.2", "numpy>=2")
-    code = WITHOUT_TORCH.format(init=str(elementwise.root / "build" / VARIANT / "__init__.py"))
-    argv = (sys.executable, "-S", "-c", code)
-    done = run(argv, cwd=tmp_path, env={"PYTHONPATH": str(alone)})
-    assert "NumPy is enough" in done.stdout, done.stderr
 
 
 def test_candidates_of_functions_are_tuned(

@@ -15,7 +15,6 @@ import pytest
 
 from tests.support.command_project import CommandProject
 from tests.support.hub.fixture import READ, STRANGER, WRITE, HubBench
-from tests.support.hub.log import COMMITS
 
 pytest.importorskip("huggingface_hub")
 REPO = "org/relu"
@@ -163,16 +162,6 @@ class TestWhatGoesWhere:
         assert "LICENSE" in files
         assert files["README.md"] == upload.published("main")["README.md"]
 
-    def test_the_branch_that_is_asked_for(self, upload: UploadProject) -> None:
-        done = upload.kbuild("upload", *TO, "--branch", "next")
-        assert done.stdout == f"{upload.hub.server.endpoint}/kernels/{REPO}/tree/next\n"
-        found = upload.hub.hub.repository(REPO)
-        assert "build/torch-cpu/metadata.json" in found.resolve("next").files
-
-    def test_private(self, upload: UploadProject) -> None:
-        upload.kbuild("upload", *TO, "--private")
-        assert upload.hub.hub.repository(REPO).private
-
     def test_one_variant(self, upload: UploadProject) -> None:
         upload.kbuild("upload", *TO, "--variant", "*-cuda")
         assert not any(path.startswith("build/torch-cpu") for path in upload.published())
@@ -203,15 +192,6 @@ class TestTheAnswer:
         assert "    + benchmarks/benchmark_two.py, 6 B\n" in second
         assert "  main: nothing to do\n" in second
         assert upload.json("upload", *TO, "--dry-run")["difference"]["branches"][0]["commits"] == 1
-
-    def test_nothing_to_do_asks_little(self, upload: UploadProject) -> None:
-        upload.kbuild("upload", *TO)
-        upload.hub.log.clear()
-        done = upload.kbuild("upload", *TO)
-        assert done.stdout == ""
-        assert "nothing to upload" in done.stderr
-        assert len(upload.hub.log.records) < 10
-        assert upload.hub.log.matching(COMMITS) == []
 
     def test_pull_requests(self, upload: UploadProject) -> None:
         upload.kbuild("upload", *TO)

@@ -134,12 +134,3 @@ def test_faults_of_a_real_upload(hub: HubBench, project: Path, tmp_path: Path, k
     assert json.loads(done.stdout)["error"]["kind"] == "hub"
     assert "hf_write" not in done.stdout + done.stderr
     assert "signature=" not in done.stdout + done.stderr
-
-
-def test_without_the_library_it_is_named(tmp_path: Path, hub: HubBench, project: Path) -> None:
-    (tmp_path / "shadow" / "huggingface_hub").mkdir(parents=True)
-    (tmp_path / "shadow" / "huggingface_hub" / "__init__.py").write_text("raise ImportError\n")
-    path = f"{tmp_path / 'shadow'}:{hub.environ()['PYTHONPATH']}"
-    done = hub.run(*UPLOAD, cwd=project, env={"PYTHONPATH": path})
-    assert done.returncode == 4
-    assert "'huggingface_hub>=1.10'" in done.stderr

@@ -15,7 +15,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
-from tests.support.command_project import CommandProject, mutant
+from tests.support.command_project import CommandProject
 from tests.support.tiny_project import write_tiny
 
 VARIANT = "torch214-cxx11-cu130-x86_64-linux"
@@ -69,16 +69,6 @@ def test_what_was_installed_is_whole(relu: CommandProject) -> None:
 # Taken out one at a time: places in the names of kernels, the process in the names of files, and
 # a random number where a unit has no public name.
 CUDA = "templates/project/cmake/languages/CUDA.cmake"
-# Builds of kbuild have a folder for such files as well.
-KEPT = (
-    "kbuild/build/unit/compiler.py",
-    '["--keep", f"--keep-dir={self._folder}"] if self._folder else ',
-)
-CUTS = {
-    "place": ((CUDA, "-Xcudafe=--orig_src_path_name,/kernel/${name}"),),
-    "process": ((CUDA, "--objdir-as-tempdir"), KEPT),
-    "random": ((CUDA, 'kbuild_seed("-" ${ARGN})'),),
-}
 
 
 def test_cuda_is_reproducible(relu: CommandProject, tmp_path: Path) -> None:
@@ -86,30 +76,3 @@ def test_cuda_is_reproducible(relu: CommandProject, tmp_path: Path) -> None:
     tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")
     (outcome,) = json.loads(tiny.kbuild("reproduce", "--json").stdout)
     assert (outcome["variant"], outcome["status"]) == (VARIANT, "same")
-
-
-@pytest.mark.parametrize("leak", CUTS)
-def test_each_cuda_flag_is_needed(relu: CommandProject, tmp_path: Path, leak: str) -> None:
-    tiny = write_tiny(tmp_path, "cuda", relu.cache)
-    env = {"PYTHONPATH": str(mutant(tmp_path, *CUTS[leak]))}
-    tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", env=env)
-    done = tiny.kbuild("reproduce", "--json", expect=6, env=env)
-    changed = [one["path"] for one in json.loads(done.stdout)[0]["differences"]]
-    assert any(path.endswith(".abi3.so") for path in changed)
-
-
-def test_where_a_linked_store_leads_is_in_no_library(
-    relu: CommandProject, example: Callable[[str], CommandProject], tmp_path: Path
-) -> None:
-    """GCC would call Torch's headers by their shorter, real names."""
-    cache = tmp_path / ("long" * 20)
-    cache.mkdir()
-    (relu.cache / "store").mkdir(exist_ok=True)
-    (cache / "store").symlink_to(relu.cache / "store")
-    bench = CommandProject(example("relu").root, cache)
-    built = bench.built("--toolchain", "wheels", "--variant", VARIANT.replace("cu130", "cpu"))
-    (library,) = Path(built["path"]).glob("*.abi3.so")
-    content = library.read_bytes()
-    assert b"/torch/c10/core/" in content
-    assert str(relu.cache).encode() not in content
-    assert str(cache).encode() not in content

@@ -78,11 +78,6 @@ def test_a_dry_run_changes_nothing(install, home):
     assert {path.name for path in home.iterdir()} == {"bin"}
 
 
-@pytest.mark.parametrize("argv", [["--bad"], ["--from"]])
-def test_bad_arguments(install, argv):
-    assert install(*argv).returncode == 1
-
-
 def test_an_old_python(install, home):
     program(home / "old", '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.8; exit 1\n')
     done = install(KBUILD_PYTHON=f"{home}/old")
@@ -97,13 +92,6 @@ def test_a_foreign_folder_stays(install, home):
     assert "this script did not make it" in done.stderr
     assert install("--uninstall").returncode == 0
     assert (home / ".local" / "share" / "kbuild").is_dir()
-
-
-def test_help(install):
-    done = install("--help")
-    assert done.returncode == 0
-    assert "--uninstall" in done.stdout
-    assert "set -eu" not in done.stdout
 
 
 @pytest.mark.parametrize(("shell", "script"), [("sh", "install.sh"), ("bash", ".ci/run")])

@@ -70,29 +70,6 @@ def test_each_contract_can_be_broken(contract: str, package_copy: Path) -> None:
     assert "Contracts: 0 kept, 1 broken." in completed.stdout
 
 
-@pytest.mark.full
-def test_the_hub_client_is_imported_when_it_is_used() -> None:
-    """The extra need not be installed, and the import takes a second."""
-    late_imports = 0
-    for path in MODULES:
-        tree = ast.parse(path.read_text("utf-8"))
-        late = {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef)
-            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            if "huggingface_hub" in {name.split(".")[0] for name in names}:
-                assert id(node) in late, path
-                late_imports += 1
-    assert late_imports
-
-
 # Parts that are about one vendor's devices: their file formats, toolkits and compilers.
 OF_VENDORS = (
     "backends", "checks/readers", "dsl", "ops/expand.py", "ops/image.py", "ops/language.py",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_project import write_files
+
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("kbuild/plugins/*/__init__.py"))
 COMMANDS = {
@@ -122,9 +124,7 @@ def scale_kernel(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
-    for name, text in PROJECT.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, PROJECT)
     return folder
 
 

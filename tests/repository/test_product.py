@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -82,19 +81,8 @@ def test_hooks_call_commands() -> None:
         assert re.search(hook["files"], "kernels/build.toml")
 
 
-def test_the_container_installs_what_the_tests_need() -> None:
-    document = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
-    assert document["image"]
-    for package in ("g++", "bubblewrap", "pip install -e '.[dev]'"):
-        assert package in document["postCreateCommand"]
-
-
 class TestMetadata:
     PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-
-    def test_it_says_whose_and_where(self) -> None:
-        assert self.PROJECT["authors"]
-        assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(self.PROJECT["urls"])
 
     def test_classifiers_agree_with_the_python_that_is_required(self) -> None:
         pattern = r"Programming Language :: Python :: 3\.(\d+)"
@@ -144,10 +132,6 @@ class TestInstallation:
         )
         assert install_command("huggingface_hub>=1.10").endswith(" 'huggingface_hub>=1.10'")
 
-    def test_the_action_installs_its_own_checkout(self) -> None:
-        (install,) = [script for script in scripts(ACTION) if "pip install" in script]
-        assert install.startswith('pip install "$GITHUB_ACTION_PATH"')
-
 
 class TestSchema:
     def test_init_names_it_in_the_first_line(self) -> None:
@@ -159,10 +143,3 @@ class TestSchema:
         path = ROOT / "docs" / "reference" / "build.schema.json"
         assert SCHEMA_ID.endswith(f"/main/{path.relative_to(ROOT).as_posix()}")
         assert json.loads(path.read_text("utf-8"))["$id"] == SCHEMA_ID
-
-    def test_it_is_current(self) -> None:
-        script = str(ROOT / "scripts" / "generate_reference.py")
-        done = subprocess.run(  # noqa: TID251
-            (sys.executable, script, "--check"), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr

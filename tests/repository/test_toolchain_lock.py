@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.wheels.cuda import (
     CROSS_PROGRAMS,
     HEADER_LIBRARIES,
@@ -68,12 +67,6 @@ def test_headers_of_the_releases_that_have_no_compiler(
     assert refresher.refresh(lock, ()).runtimes == lock.runtimes
 
 
-def test_release_without_a_component(shelf: Path, refresher: LockRefresher) -> None:
-    meta(shelf, "13.1.0", "13.1.0")
-    with pytest.raises(ToolchainError, match=r"no nvidia-cuda-nvcc for CUDA 13\.1\.0"):
-        refresher.refresh(NOTHING, ())
-
-
 def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: LockRefresher) -> None:
     tail = "manylinux_2_28_x86_64"
     for version, tag in (
@@ -100,18 +93,6 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: LockRefresher
     assert torch["2.14"].headers == headers_of(TORCH_MEMBERS)
 
 
-def test_a_wheel_for_the_cpu_says_nothing_of_the_others(
-    tmp_path: Path, shelf: Path, refresher: LockRefresher
-) -> None:
-    whole = pinned(make_wheel(tmp_path, "torch", "2.9.1", TORCH_MEMBERS))
-    make_wheel(shelf, "torch", "2.9.1+cpu", {})
-    old = LockedRelease("2.9.1", (whole,), headers_of(TORCH_MEMBERS))
-    found = refresher.refresh(ToolchainLock({}, {"2.9": old}), ()).torch["2.9"]
-    assert (found.headers, whole in found.wheels) == (old.headers, True)
-    older = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (whole,), old.headers)})
-    assert refresher.refresh(older, ()).torch["2.9"].headers is None
-
-
 def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: LockRefresher) -> None:
     tail = "manylinux_2_24_x86_64.manylinux_2_28_x86_64"
     for version in ("0.1.14", "0.1.16", "0.2.0"):
@@ -128,12 +109,6 @@ def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: LockRefreshe
     assert refresher.refresh(old, ()).torch["2.14"].wheels[-1] == local
     older = ToolchainLock({}, {"2.14": LockedRelease("2.14.0", (local,))})
     assert local not in refresher.refresh(older, ()).torch["2.14"].wheels
-
-
-def test_release_that_is_gone_stays(refresher: LockRefresher, tmp_path: Path) -> None:
-    wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
-    old = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
-    assert refresher.refresh(old, ()).torch == old.torch
 
 
 def test_pins_for_another_processor(shelf: Path, refresher: LockRefresher) -> None:

@@ -20,6 +20,7 @@ from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.project.variant import Variant
 from tests.seeded.seeded_recipe import ID, INIT, Case, Recipe, Stub
 from tests.support.boxed import compile_boxed
+from tests.support.command_project import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "templates" / "project"
@@ -47,9 +48,7 @@ def make(recipe: Recipe, folder: Path) -> Path:
     root.mkdir(parents=True)
     if recipe.boxed:
         compile_boxed(folder, recipe.variant, recipe.boxed)
-    for name, text in ({"__init__.py": INIT, "_ops.py": _ops()} | dict(recipe.python)).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    write_files(root, ({"__init__.py": INIT, "_ops.py": _ops()} | dict(recipe.python)))
     data = _compiled(recipe, folder / "objects") if recipe.library is None else recipe.library
     (root / recipe.file).write_bytes(recipe.edit(data) if recipe.edit else data)
     _seal(root, recipe)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -30,16 +29,11 @@ def run(
     )
 
 
-def mutant(folder: Path, *cuts: tuple[str, str]) -> Path:
-    """A copy of kbuild that lacks a text in each of some files; goes in front in PYTHONPATH."""
-    root = folder / "mutant"
-    for name in ("kbuild", "templates"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, text in cuts:
-        content = (root / file).read_text()
-        assert text in content, f"{file} does not say {text}"
-        (root / file).write_text(content.replace(text, ""))
-    return root
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts by their paths in a folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 @dataclass(frozen=True)
@@ -84,6 +78,11 @@ class CommandProject:
         """A git command; the same content gives the same commit."""
         done = run((*GIT, *arguments), cwd=self.root, env=COMMIT_DATE)
         assert done.returncode == 0, done.stderr
+
+    def commit(self) -> None:
+        """Commit everything, in a new repository where there is none."""
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "all")):
+            self.git(*words)
 
     def python(self, code: str, env: Mapping[str, str] | None = None) -> str:
         done = run((sys.executable, "-B", "-c", code), cwd=self.cache, env=env)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.command_project import ROOT
+from tests.support.command_project import ROOT, write_files
 
 _BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _ENTRY_POINTS = re.compile(r'^\[project\.entry-points\."(.+)"\]\n((?:\w+ = ".+"\n)+)', re.MULTILINE)
@@ -17,13 +17,6 @@ def files_of(page: str) -> dict[str, str]:
     """Path -> text of the code blocks with a title."""
     text = (ROOT / "docs" / "contributing" / page).read_text("utf-8")
     return dict(_BLOCK.findall(text))
-
-
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def install(folder: Path, files: Mapping[str, str]) -> dict[str, str]:

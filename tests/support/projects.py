@@ -16,6 +16,7 @@ from kbuild.project.identity import Identity
 from kbuild.system.processes import LocalRunner
 from kbuild.system.rendering import template_root
 from kbuild.system.sourcetree import SourceTree
+from tests.support.command_project import write_files
 
 GENERAL = """\
 [general]
@@ -57,10 +58,7 @@ def write_project(root: Path, *parts: str, backends: tuple[str, ...] = ("cpu",))
         "src/k.cpp": "int k;\n",
         "src/k.cu": "int k;\n",
     }
-    for path, text in files.items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+    write_files(root, files)
     return root
 
 

@@ -119,9 +119,9 @@ class Journal:
         times = {at: us for at, us in outcome.times.items() if at not in failed}
         return replace(outcome, times=times, failed=failed)
 
-    def repetitions(self, job: str) -> int:
-        """The number of processes that have measured a job."""
-        return len(self._done.get(job, ()))
+    def repetitions(self, job: str) -> set[int]:
+        """The numbers of the processes that have measured a job."""
+        return set(self._done.get(job, ()))
 
     def is_complete(self, job: str) -> bool:
         """True if there is nothing more to measure for the job."""

@@ -107,7 +107,7 @@ class TuningRun:
             entries = list(self._jobs(works, launch, winners))
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
-            known = sum(journal.repetitions(job.id) for job in jobs)
+            known = sum(len(journal.repetitions(job.id)) for job in jobs)
             progress = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
             workers = DeviceWorkers(self.setting, devices, journal, progress)
             unmeasured += len(workers.measure(jobs))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from kbuild.dsl.tune.host import AvailableDevices, Device
 from kbuild.dsl.tune.jobs import RaceJob
-from kbuild.dsl.tune.results import Journal
+from kbuild.dsl.tune.results import MAX_REPETITIONS, REPETITIONS, Journal
 from kbuild.system.errors import ToolchainError
 
 _MAX_FAILURES = 3
@@ -86,6 +86,8 @@ class DeviceWorker:
     """Workers before it on this device, in succession, that ended without a result."""
     job: RaceJob | None = None
     """The job that it measures."""
+    repetition: int = 0
+    """Number of its measurement among those of the job."""
     candidate: int | None = None
     """The candidate that it measures."""
     has_begun: bool = False
@@ -141,9 +143,9 @@ class DeviceWorkers:
     def _start_idle(self) -> None:
         """Start a worker on each device that has none, as long as there are jobs for them."""
         busy = {worker.device.id for worker in self._workers.values()}
-        idle = [device for device in self.devices if device.id not in busy]
-        for device in idle[: max(0, len(self._jobs) - len(busy))]:
-            self._start(device)
+        for device in [device for device in self.devices if device.id not in busy]:
+            if any(map(self._next_repetitions, self._jobs.values())):
+                self._start(device)
 
     def _start(self, device: Device, failures: int = 0) -> None:
         setting = self._setting
@@ -158,11 +160,23 @@ class DeviceWorkers:
         worker = self._workers[name] = DeviceWorker(name, device, failures)
         self._deal(worker)
 
+    def _next_repetitions(self, job: RaceJob) -> list[int]:
+        """The numbers of a job's measurements that may begin now, each in another process."""
+        done = self.journal.repetitions(job.id)
+        held = {worker.repetition for worker in self._workers.values() if worker.job is job}
+        if not done:  # the first process finds out which candidates the others measure
+            return [] if held else [0]
+        # Whether a job needs more than the usual number is known once that many are done. All
+        # devices share these: one after the other, they would be what a tuning waits for.
+        limit = REPETITIONS if len(done) < REPETITIONS else MAX_REPETITIONS
+        return [number for number in range(limit) if number not in done | held]
+
     def _deal(self, worker: DeviceWorker) -> None:
         """Send the worker a job; restart or stop it if it cannot take one of the remaining jobs."""
-        held = {other.job.id for other in self._workers.values() if other.job is not None}
-        free = [job for name, job in self._jobs.items() if name not in held]
-        fresh = [job for job in free if job.id not in worker.measured]
+        free = [
+            (job, next_) for job in self._jobs.values() if (next_ := self._next_repetitions(job))
+        ]
+        fresh = [(job, next_) for job, next_ in free if job.id not in worker.measured]
         is_over = self._setting.clock() >= self._setting.ends
         # A job that this process has measured needs another process.
         if is_over or (free and not fresh and not self._is_soon_taken(worker, free)):
@@ -172,24 +186,27 @@ class DeviceWorkers:
                 self._start(worker.device, worker.failures)
         elif fresh:
             # The longest first, so that no device is left with one at the end.
-            job = min(fresh, key=lambda job: (self.journal.repetitions(job.id), -job.case.bytes))
-            worker.job, worker.candidate, worker.has_begun = job, None, False
+            job, (number, *_) = min(fresh, key=lambda entry: (entry[1][0], -entry[0].case.bytes))
+            worker.job, worker.repetition = job, number
+            worker.candidate, worker.has_begun = None, False
             worker.measured.add(job.id)
-            content, number = job.content(), self.journal.repetitions(job.id)
+            content = job.content()
             content["candidates"] = self.journal.contenders(job.id, content["candidates"])
             content |= {"id": job.id, "repetition": number}
             self._setting.host.send({"to": worker.name, "job": content})
 
-    def _is_soon_taken(self, worker: DeviceWorker, free: Sequence[RaceJob]) -> bool:
-        """True if other workers, about as fast, can soon take all of these jobs."""
+    def _is_soon_taken(
+        self, worker: DeviceWorker, free: Sequence[tuple[RaceJob, Sequence[int]]]
+    ) -> bool:
+        """True if other workers, about as fast, can soon do all of these measurements."""
         others = [
             other
             for other in self._workers.values()
             if other.job is not None
             and other.seconds <= _AS_FAST * worker.seconds
-            and any(job.id not in other.measured for job in free)
+            and any(job.id not in other.measured for job, _ in free)
         ]
-        return len(others) >= len(free)
+        return len(others) >= sum(len(numbers) for _, numbers in free)
 
     def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
         if "unloadable" in answer:
@@ -219,6 +236,8 @@ class DeviceWorkers:
     def _deal_idle(self) -> None:
         for worker in [worker for worker in self._workers.values() if worker.job is None]:
             self._deal(worker)
+        if self._setting.clock() < self._setting.ends:
+            self._start_idle()
 
     def _finish(self, worker: DeviceWorker, record: Mapping[str, Any]) -> None:
         job = str(record["done"])
@@ -257,15 +276,13 @@ class DeviceWorkers:
             raise error
         more = "; other devices measure what is left" if self._jobs else ""
         self._setting.say(f"{error.message}{more}")
-        if self._setting.clock() < self._setting.ends:
-            self._start_idle()
         self._deal_idle()
 
     def _record_crash(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
         """Record that a candidate, or the inputs, ended the process or broke the device."""
-        number = self.journal.repetitions(job.id)
         if worker.candidate is None:
-            self._finish(worker, {"done": job.id, "repetition": number, "error": reason})
+            record = {"done": job.id, "repetition": worker.repetition, "error": reason}
+            self._finish(worker, record)
         else:
             record = {"crashed": job.id, "candidate": worker.candidate, "reason": reason}
             self.journal.add(record)

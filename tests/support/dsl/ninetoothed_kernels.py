@@ -15,14 +15,12 @@ from kbuild.ops.language import LANGUAGES
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
 from kbuild.project.config.issue import IssueCollector
-from tests.support.dsl.triton_kernels import Kernel, TritonProject
+from tests.support.dsl.compiled import DslKernel, DslProject
 
 PINS = ("ninetoothed==0.26.0", "triton==3.9.0")
 
 
-def compile_wide(
-    shop: TritonProject, project: Path, name: str, target: str
-) -> tuple[UnitImage, ...]:
+def compile_wide(shop: DslProject, project: Path, name: str, target: str) -> tuple[UnitImage, ...]:
     """What a project's first op runs where 32 bits are too few: its first candidate's images."""
     section = tomli.loads((project / "build.toml").read_text())["kernel"][name]
     shop.write({path: (project / path).read_text() for path in section["src"]})
@@ -30,12 +28,12 @@ def compile_wide(
 
 
 def compile_section(
-    shop: TritonProject, name: str, section: Mapping[str, Any], target: str, *, wide: bool
+    shop: DslProject, name: str, section: Mapping[str, Any], target: str, *, wide: bool
 ) -> tuple[UnitImage, ...]:
     """Images of the first candidate of a section's first op, whose sources are written."""
     reading = read_section(name, section)
     assert reading.issues == ()
-    kernel = Kernel(tuple(section["src"]), PINS, name=name, language="ninetoothed")
+    kernel = DslKernel("ninetoothed", PINS, tuple(section["src"]), name=name)
     functions = shop.compiler.describe(kernel, shop.folder)
     language, place = LANGUAGES.get("ninetoothed"), IssueCollector(())
     op = language.complete(reading.ops[0], functions, place)

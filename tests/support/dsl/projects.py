@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command_project import CommandProject
+from tests.support.command_project import CommandProject, write_files
 
 BUILD = """\
 [general]
@@ -83,12 +83,8 @@ def write_adder(
         "torch-ext/adder/__init__.py": PACKAGE,
         ".gitignore": "build/\n.kbuild/\n",
     }
-    for path, content in files.items():
-        (bench.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (bench.root / path).write_text(content)
-    bench.git("init", "-q")
-    bench.git("add", "-A")
-    bench.git("commit", "-qm", "adder")
+    write_files(bench.root, files)
+    bench.commit()
     return bench
 
 

@@ -57,28 +57,12 @@ def lazy(dtype="float32"):
     return main
 
 
-@tilelang.jit(out_idx=[0])
-def result_first(dtype="float32"):
-    m = T.dynamic("m")
-
-    @T.prim_func
-    def main(out: T.Tensor((m,), dtype), x: T.Tensor((m,), dtype)):
-        copied(x, out, m, 2)
-
-    return main
-
-
 def factory(count, dtype="float32"):
     @T.prim_func
     def main(x: T.Tensor((count,), dtype), out: T.Tensor((count,), dtype)):
         copied(x, out, count, 2)
 
     return main
-
-
-@tilelang.jit(out_idx=[-1])
-def through(count, dtype="float32"):
-    return factory(count, dtype)
 
 
 @T.prim_func
@@ -120,15 +104,6 @@ def only_names(x, *, block, dtype: T.dtype = T.float32):
         for i in T.Parallel(block):
             if at * block + i < n:
                 out[at * block + i] = doubled(x[at * block + i])
-    return out
-
-
-@tilelang.jit
-def long_sizes(x):
-    n = T.dynamic("n", "int64")
-    x: T.Tensor[[n], T.float32]
-    out = T.empty([n], T.float32)
-    copied(x, out, n, 2)
     return out
 
 
@@ -207,19 +182,6 @@ def both(x):
                 more[block * 64 + i] = x[block * 64 + i] + 1
                 less[block * 64 + i] = x[block * 64 + i] - 1
     return more, less
-
-
-@tilelang.jit
-def in_turns(x):
-    n = T.dynamic("n")
-    x: T.Tensor[[n], T.float32]
-    out = T.empty([n], T.float32)
-    copied(x, out, n, 4)
-    with T.Kernel(T.ceildiv(n, 64), threads=64) as block:
-        for i in T.Parallel(64):
-            if block * 64 + i < n:
-                out[block * 64 + i] = out[block * 64 + i] - 2 * x[block * 64 + i]
-    return out
 
 
 def space():
@@ -320,22 +282,6 @@ def sized_by_numbers(x, count, factor):
     out = T.empty([count], T.float32)
     copied(x, out, count, factor)
     return out
-
-
-@tilelang.jit
-def either(x: T.ptr, out: T.ptr, is_flat=True):
-    if is_flat:
-        count = T.const("count")
-        source = T.match_buffer(x, [count], T.float32)
-        target = T.match_buffer(out, [count], T.float32)
-        copied(source, target, count, 2)
-    else:
-        rows, columns = T.const("rows, columns")
-        source = T.match_buffer(x, [rows, columns], T.float32)
-        target = T.match_buffer(out, [rows, columns], T.float32)
-        with T.Kernel(rows, threads=64) as row:
-            for i in T.Parallel(columns):
-                target[row, i] = source[row, i] * 2
 
 
 @tilelang.jit

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 
 from kbuild.system.sourcetree import SourceTree
+from tests.support.command_project import write_files
 
 COMPILED = ("cpu", "cuda", "rocm", "xpu", "metal")
 PYTHON_ONLY = ("cann", "neuron", "tpu")
@@ -78,10 +79,7 @@ class Generated:
         return Tree(self.files)
 
     def write(self, root: Path) -> Path:
-        for path, text in self.files.items():
-            target = root / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
+        write_files(root, self.files)
         return root
 
     def _maybe(self, chance: float) -> bool:

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.unit_log import UNIT_LOG_FILE
+from kbuild.dsl.candidates import planned_units
 from kbuild.pipeline.build import expected_units, longest_first
+from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.project.identity import Identity
+from kbuild.system.executor import IMAGES
 from kbuild.system.workspace import Workspace
 from tests.support.projects import BINDING, kernel, plan_variant
 
@@ -63,3 +66,21 @@ def test_units_take_what_they_took_before(plans) -> None:
     found = expected_units(root, planned)[planned[0].variant]
     assert found[paths["CUDA"]] == 40
     assert 0 < found[paths["CXX"]] < 40  # one arch, and the rate of the other
+
+
+def test_images_that_variants_share_are_expected_once() -> None:
+    root = Path(__file__).resolve().parents[3] / "examples" / "rmsnorm-triton"
+    made = open_project(root)
+    choices = select_variants(made, Selection(globs=("*-cu13?-x86_64-linux",)))
+    planned = [plan_variant(made, choice, CLEAN) for choice in choices]
+    assert len(planned) > 1
+    found = expected_units(root, planned)
+    images = [
+        sum(size for unit, size in found[plan.variant].items() if unit.startswith(IMAGES))
+        for plan in planned
+    ]
+    (kernel_of_norm,) = planned[0].aot
+    count = sum(map(len, filter(None, planned_units(kernel_of_norm, root).values())))
+    assert count > 2 * len(kernel_of_norm.targets)
+    assert images[0] == count * 10_000.0
+    assert images[1:] == [0.0] * (len(planned) - 1)

@@ -75,6 +75,20 @@ def test_four_devices_are_three_and_a_half_times_as_fast_as_one(tmp_path):
     assert seconds[1] / seconds[4] >= 3.5
 
 
+def test_all_devices_measure_a_call_that_needs_many_processes(tmp_path):
+    """An imprecise call takes up to nine processes, which one after the other would be the end."""
+    seconds = {}
+    for count in (1, 4):
+        host = SimulatedHost(gpus(count, process_noise=0.05), times_of, setup_s=2.0)
+        assert workers(tmp_path / str(count), host).measure(jobs(1)) == ()
+        numbers = sorted(number for *_, number in host.dealt)
+        assert numbers == [*range(len(numbers))]  # none twice
+        assert len(numbers) > REPETITIONS
+        seconds[count] = host.now
+    assert len(dealt(host)) == 4
+    assert seconds[1] / seconds[4] >= 2
+
+
 def test_a_straggler_does_not_hold_the_others(tmp_path):
     devices = gpus(4)
     devices["cuda:2"].submit_us = 5000.0
