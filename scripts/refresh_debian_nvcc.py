@@ -15,7 +15,7 @@ from pathlib import Path
 
 from debian_pins import RUNNER, apt_with_lists, package, upstream
 
-from kbuild.plugins.debian import nvcc, packages
+from kbuild.plugins.debian import nvcc
 
 SUITE = "trixie"
 PACKAGE = "nvidia-cuda-toolkit"
@@ -24,7 +24,7 @@ DATA = Path(nvcc.__file__).parent / "data"
 
 def main() -> None:
     """Write `packages.json`."""
-    mirror = packages.find_mirror({}, RUNNER)
+    mirror = nvcc.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
         pinned = package(PACKAGE, apt_with_lists(Path(folder), mirror, SUITE, "non-free"))
     data = {"suite": SUITE, "nvcc": upstream(str(pinned["version"])), "packages": [pinned]}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import lzma
 import os
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -36,43 +33,6 @@ def wheel_seeds() -> Sequence[bytes]:
     files = {"demo/__init__.py": b"x = 1\n" * 40, "demo/lib/liba.so": b"\0" * 300}
     with tempfile.TemporaryDirectory() as name:
         return [make_wheel(Path(name), "demo", "1.0", files).read_bytes()]
-
-
-def debian(data: bytes, folder: Path) -> object:
-    from kbuild.plugins.debian.packages import unpack_deb
-
-    target = folder / "unpacked"
-    unpack_deb(put(folder, "a.deb", data), target, lambda path: path)
-    return _refuse_escapes(folder, target)
-
-
-def debian_tar(data: bytes, folder: Path) -> object:
-    """The archive inside a sound package."""
-    from tests.support.debian_packages import ar
-
-    return debian(ar(("data.tar.xz", lzma.compress(data, preset=0))), folder)
-
-
-@cache
-def tar_seeds() -> Sequence[bytes]:
-    """Files, a link, another name of a file, and a name that has a member of its own."""
-    made = []
-    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
-            for name, kind in (("a", b"0"), ("n" * 120, b"0"), ("b", b"2"), ("c", b"1")):
-                info = tarfile.TarInfo(f"./usr/lib/{name}")
-                info.type, info.size = kind, 40 * (kind == b"0")
-                info.linkname = {b"0": "", b"1": "./usr/lib/a", b"2": "a"}[kind]
-                archive.addfile(info, io.BytesIO(b"x" * 40))
-        made.append(buffer.getvalue()[: 16 << 9])
-    return made
-
-
-def debian_seeds() -> Sequence[bytes]:
-    from tests.support.debian_packages import make_deb
-
-    return [make_deb({"bin/tool": "#!", "lib/a.so": "-> b.so", "lib/b.so": "b"})]
 
 
 def _refuse_escapes(folder: Path, target: Path) -> object:

@@ -247,8 +247,6 @@ TARGETS: tuple[Target, ...] = (
     Target("mach-o", binaries.macho, binaries.macho_seeds, BYTES, 15),
     Target("object-archive", binaries.object_archive, binaries.archive_seeds, (*BYTES, *TEXT), 15),
     Target("wheel", archives.wheel, archives.wheel_seeds, BYTES, 8),
-    Target("debian-package", archives.debian, archives.debian_seeds, BYTES, 8),
-    Target("debian-tar", archives.debian_tar, archives.tar_seeds, BYTES, 5),
     Target(
         "object-inputs",
         archives.object_inputs,

@@ -37,16 +37,15 @@ def execute(args: Namespace, ctx: Services) -> int:
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    # The backends that compile against Torch, and of these the wanted ones.
-    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
-    known = tuple(compiled) if project.file.torch else ()
+    backends = project.file.general.backends
     for name in args.backend:
-        if name not in project.file.general.backends:
-            listed = ", ".join(project.file.general.backends)
-            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
-    advice_list = advise_project(
-        project, tree, tuple(name for name in known if not args.backend or name in args.backend)
-    )
+        if name not in backends:
+            hint = f"it has {', '.join(backends)}"
+            raise UsageError(f"the project has no backend `{name}`", hint=hint)
+    # Of the wanted backends, those that compile against Torch.
+    wanted = [name for name in backends if name in (args.backend or backends)]
+    compiled = [name for name in wanted if project.is_compiled(name) and project.file.torch]
+    advice_list = advise_project(project, tree, compiled)
     if args.json:
         from kbuild.plugins.advice.stable_abi import stable_abi_table
 
@@ -92,36 +91,26 @@ def _rows(uses: Iterable[ApiUse]) -> list[tuple[str, str, str, str]]:
 
 
 def _notes(uses: Iterable[ApiUse]) -> Iterator[str]:
-    for note, texts in _by_note(uses).items():
-        yield f"  {', '.join(texts)}: {note}"
-
-
-def _by_note(uses: Iterable[ApiUse]) -> dict[str, list[str]]:
-    notes: dict[str, list[str]] = {}
+    texts: dict[str, dict[str, None]] = {}
     for use in uses:
-        texts = notes.setdefault(use.entry.note, [])
-        if use.text not in texts:
-            texts.append(use.text)
-    notes.pop("", None)
-    return notes
+        if use.entry.note:
+            texts.setdefault(use.entry.note, {})[use.text] = None
+    return (f"  {', '.join(own)}: {note}" for note, own in texts.items())
 
 
 def _backend_summary(advice: BackendAdvice) -> str:
+    """The sentence on what the stable ABI lacks, and from which Torch on it has everything."""
     if not advice.uses:
         return f"{advice.backend}: only the stable ABI is used, from Torch {advice.floor} on"
     files = len({use.file for use in advice.uses})
     count = f"{_counted(len(advice.uses), 'use')} in {_counted(files, 'file')}"
-    return f"{advice.backend}: {count}; {_replacement_summary(advice)}"
-
-
-def _replacement_summary(advice: BackendAdvice) -> str:
-    """The sentence on what the stable ABI lacks, and from which Torch on it has everything."""
     due = f" ({', '.join(advice.raised_by)})" if advice.raised_by else ""
     has = f"a stable replacement from Torch {advice.floor} on{due}"
     if not advice.without:
-        return f"every one has {has}"
+        return f"{advice.backend}: {count}; every one has {has}"
     kinds = ", ".join(dict.fromkeys(use.text for use in advice.without))
-    return f"{len(advice.uses) - len(advice.without)} have {has}; none is known for {kinds}"
+    replaced = len(advice.uses) - len(advice.without)
+    return f"{advice.backend}: {count}; {replaced} have {has}; none is known for {kinds}"
 
 
 def _stable_summary(name: str, advice_list: Sequence[BackendAdvice]) -> str:

@@ -116,13 +116,12 @@ class StableAbiTable:
         entry = entry or self._find("method", name)
         return entry.about(name, self.constants) if entry else self._operator("method", name)
 
-    def younger_name(self, name: str) -> Version | None:
-        """The Torch that a stable name needs, where it is not the oldest one."""
-        return next((entry.since for entry in self.younger if name in entry.names), None)
-
-    def younger_method(self, name: str) -> Version | None:
-        """The Torch that a method of a stable class needs, where it is not the oldest one."""
-        return next((entry.since for entry in self.younger if name in entry.methods), None)
+    def newer_release(self, name: str, *, is_method: bool) -> Version | None:
+        """The Torch that a stable name or method needs, where it is not the oldest one."""
+        for entry in self.younger:
+            if name in (entry.methods if is_method else entry.names):
+                return entry.since
+        return None
 
     def listed(self, name: str) -> bool:
         """True when the table has exactly this macro or qualified name."""
@@ -168,7 +167,15 @@ def stable_abi_table() -> StableAbiTable:
         torch=Version.parse(names["torch"]),
         base=Version.parse(data["base"]),
         entries=tuple(_all_replacements(data, names)),
-        younger=tuple(_newer_api(row) for row in names["younger"]),
+        younger=tuple(
+            NewerApi(
+                Version.parse(row["since"]),
+                row["source"],
+                frozenset(row.get("names", ())),
+                frozenset(row.get("methods", ())),
+            )
+            for row in names["younger"]
+        ),
         stable_headers=tuple(data["stable"]["headers"]),
         stable_namespaces=tuple(data["stable"]["namespaces"]),
         tensor_types=frozenset(data["tensor"]["types"]),
@@ -181,7 +188,8 @@ def stable_abi_table() -> StableAbiTable:
 
 def _all_replacements(data: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[Replacement]:
     """The replacements that are written by hand, and for other uses those of the same name."""
-    written = tuple(_replacements(data))
+    kinds: Sequence[UseKind] = ("header", "name", "method")
+    written = [_replacement(kind, row) for kind in kinds for row in data[kind]]
     known = {(entry.kind, use) for entry in written for use in entry.use}
     yield from written
     for entry in _named_alike(names, data["base"]):
@@ -208,19 +216,7 @@ def _headers_note(release: str | None) -> str:
     return f"the headers of Torch {release} are the first that have it" if release else ""
 
 
-def _replacements(data: Mapping[str, Any]) -> Iterator[Replacement]:
-    kinds: Sequence[UseKind] = ("header", "name", "method")
-    for kind in kinds:
-        for row in data[kind]:
-            yield _replacement(kind, row)
-
-
 def _replacement(kind: UseKind, row: Mapping[str, Any]) -> Replacement:
     since = Version.parse(row["since"]) if "since" in row else None
     texts = {key: row[key] for key in ("stable", "source", "symbol", "note") if key in row}
     return Replacement(kind, tuple(row["use"]), since=since, **texts)
-
-
-def _newer_api(row: Mapping[str, Any]) -> NewerApi:
-    names, methods = frozenset(row.get("names", ())), frozenset(row.get("methods", ()))
-    return NewerApi(Version.parse(row["since"]), row["source"], names, methods)

@@ -81,9 +81,9 @@ def file_names(tokens: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
     """The names of one file, given its qualified tokens."""
     return FileNames(
         tokens,
-        tuple(_imports(tokens)),
-        frozenset(_namespaces(tokens)),
-        frozenset(_macros(tokens)),
+        tuple((name.rpartition("::")[2], name) for name in _after(tokens, "using") if "::" in name),
+        frozenset(_after(tokens, "using", "namespace")),
+        frozenset(_after(tokens, "#", "define")),
         tuple(dict.fromkeys(_declared(tokens, table))),
         tuple(_deduced(tokens)),
     )
@@ -139,23 +139,11 @@ def _opening(tokens: Sequence[CxxToken], closing: int) -> int:
     return 0
 
 
-def _imports(tokens: Sequence[CxxToken]) -> Iterator[tuple[str, str]]:
-    for index, token in enumerate(tokens):
-        if token.text == "using" and "::" in token_at(tokens, index + 1).text:
-            full = tokens[index + 1].text
-            yield full.rpartition("::")[2], full
-
-
-def _namespaces(tokens: Sequence[CxxToken]) -> Iterator[str]:
-    for index, token in enumerate(tokens):
-        if token.text == "namespace" and token_at(tokens, index - 1).text == "using":
-            yield token_at(tokens, index + 1).text
-
-
-def _macros(tokens: Sequence[CxxToken]) -> Iterator[str]:
-    for index, token in enumerate(tokens):
-        if token.text == "define" and token_at(tokens, index - 1).text == "#":
-            yield token_at(tokens, index + 1).text
+def _after(tokens: Sequence[CxxToken], *texts: str) -> Iterator[str]:
+    """The tokens that follow some others, as text."""
+    for index in range(len(texts), len(tokens)):
+        if all(tokens[index - at].text == text for at, text in enumerate(reversed(texts), 1)):
+            yield tokens[index].text
 
 
 def _declared(tokens: Sequence[CxxToken], table: StableAbiTable) -> Iterator[tuple[str, str]]:
@@ -268,13 +256,9 @@ def find_version_requirements(
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
             continue
-        member = token_at(source.tokens, index - 1).text in _MEMBER
-        since = (
-            table.younger_method(token.text)
-            if member
-            else table.younger_name(source.names.meaning(token.text, table))
-        )
-        if since:
+        is_method = token_at(source.tokens, index - 1).text in _MEMBER
+        name = token.text if is_method else source.names.meaning(token.text, table)
+        if since := table.newer_release(name, is_method=is_method):
             yield VersionRequirement(source.file, token.line, token.text, since)
 
 
@@ -325,8 +309,7 @@ def _call_form(tokens: Sequence[CxxToken], index: int) -> str | None:
 
 def _passes_function(tokens: Sequence[CxxToken], index: int) -> bool:
     """`m.impl("name", &function)`, and not `m.impl("name", TORCH_BOX(&function))`."""
-    texts = [token_at(tokens, index + step) for step in range(1, 5)]
-    opening, schema, comma, argument = texts
+    opening, schema, comma, argument = (token_at(tokens, index + step) for step in range(1, 5))
     if (opening.text, schema.kind, comma.text) != ("(", "string", ","):
         return False
     return argument.text == "&" or (argument.kind == "name" and argument.text != "TORCH_BOX")

@@ -12,9 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.plugins.capture.programs import CapturedArgument, CaptureError, Configuration, Path
+from kbuild.plugins.capture.programs import (
+    CapturedArgument,
+    CaptureError,
+    Configuration,
+    Path,
+    roots_of,
+    with_names,
+    written_roots,
+)
 from kbuild.plugins.capture.questions import BACKWARD_PREFIX, schema_of
-from kbuild.plugins.capture.steps import roots_of, with_names, written_roots
 from kbuild.plugins.capture.values import BATCH, ROWS, factors
 
 
@@ -35,9 +42,8 @@ class SplitRun:
         self.rest = {key: trace[key][end:] for key, end in ends.items()}
         buffers = {b["name"]: b for b in self.forward["buffers"]}
         self.copies = {name for name, b in buffers.items() if b.get("aliases")}
-        # A copy of an argument is made anew by the backward op; only the original is saved.
         used = roots_of(self.rest["steps"]) | roots_of(trace["gradients"])
-        # A copy of an argument is made anew; what it is a copy of is what is kept.
+        # The backward op makes a copy of an argument anew; what it is a copy of is what is kept.
         # In reverse, since it may be a copy of a copy.
         for name in reversed(list(buffers)):
             if name in used and name in self.copies:
@@ -46,6 +52,7 @@ class SplitRun:
         outs = {
             v["tensor"]: at
             for at, v in enumerate(trace["outputs"])
+            # Views of a buffer are saved as results of their own.
             if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
         }
         keys = _keys(self.forward["buffers"])
@@ -57,11 +64,6 @@ class SplitRun:
         }
         self.own = {name: keys[name] for name in own}
         self.outs = outs
-
-    @property
-    def saved(self) -> list[str]:
-        """Names of what the forward op gives to the backward op."""
-        return [*self.kept.values()]
 
     def questions(self, optional: Sequence[str], outs: Sequence[str]) -> list[tuple[str, bool]]:
         """`has(...)` questions of the backward op, each with True if the tensor is present."""
@@ -125,7 +127,7 @@ def _keys(buffers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
-    """True if a value covers a whole buffer; views of it are saved as results of their own."""
+    """True if a value covers a whole buffer."""
     return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
@@ -139,11 +141,6 @@ def backward_dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[st
     for root, name in split.kept.items():
         dtypes[name] = next(b["dtype"] for b in split.forward["buffers"] if b["name"] == root)
     return dtypes
-
-
-def _is_constant_name(name: str, paths: Sequence[Path]) -> bool:
-    """True if a name is a constant that the kernel's own autotuning candidates set."""
-    return any(name in step.get("autotune", ()) for path in paths for step in path.steps)
 
 
 @dataclass
@@ -164,11 +161,7 @@ class BackwardOp:
     ) -> list[CapturedArgument]:
         """Gradients, arguments of the forward op and its results, as far as they are used.
 
-        Args:
-            runs: of all configurations.
-            used: tensors that the backward pass uses.
-            outs: names of the function's results.
-            saved: names of what is kept besides.
+        `used` are the tensors that the backward pass uses; `saved` are kept besides the results.
 
         Raises:
             CaptureError: something that is used is no result of its own.
@@ -204,10 +197,7 @@ class BackwardOp:
     ) -> tuple[list[CapturedArgument], dict[str, tuple[str, int]]]:
         """Numbers, sizes that no tensor has, and which gradients are needed.
 
-        Args:
-            names: in the expressions of the backward pass.
-            tensors: arguments of the op.
-            paths: of the op.
+        `names` are those in the expressions of the backward pass.
 
         Returns:
             The arguments, and for each of them that is a size of a tensor of the forward op that
@@ -219,12 +209,14 @@ class BackwardOp:
         names = names - {a.name for a in (*self.inputs, *tensors) if a.kind.startswith("Tensor")}
         scalars = [CapturedArgument(a.name, a.kind) for a in self.inputs if a.name in names]
         available |= {a.name for a in scalars}
+        # Constants that the kernels' own candidates set.
+        candidates = {n for path in paths for step in path.steps for n in step.get("autotune", ())}
         missing = sorted(
             name
             for name in names - available
             if name.isidentifier()
             and not name.startswith(("needs_", BACKWARD_PREFIX))
-            and not _is_constant_name(name, paths)
+            and name not in candidates
         )
         sizes = {}
         for name in missing:
@@ -252,23 +244,14 @@ def written_arguments(traces: Sequence[Mapping[str, Any]], arguments: Collection
 def with_copy(
     trace: Mapping[str, Any], name: str, sizes: Sequence[str], place: str
 ) -> dict[str, Any]:
-    """A run that writes to a copy of an argument, contiguous like the argument.
-
-    Args:
-        trace: of the worker.
-        name: of the argument.
-        sizes: of it.
-        place: the author's line.
-    """
+    """A run that writes to a copy of an argument, contiguous like the argument."""
     if trace["raises"]:
         return dict(trace)
     copy = f"in_place_{name}"
     strides = [" * ".join(f"({size})" for size in sizes[at + 1 :]) for at in range(len(sizes))]
     shape = {"sizes": [*sizes], "strides": [text or "1" for text in strides], "offset": "0"}
-    known = next(
-        value for value in _tensors([trace["steps"], trace["outputs"]]) if value["tensor"] == name
-    )
-    shape["dtype"] = known["dtype"]
+    known = _tensors([trace["steps"], trace["outputs"]])
+    shape["dtype"] = next(value["dtype"] for value in known if value["tensor"] == name)
     names = {name: copy}
     step = {
         "aten": "clone",
@@ -301,8 +284,7 @@ def place_of(trace: Mapping[str, Any], name: str, place: str) -> int:
     copy = f"in_place_{name}"
     (buffer,) = (buffer for buffer in trace["buffers"] if buffer["name"] == copy)
     for at, value in enumerate(trace["outputs"]):
-        is_own = value is not None and value["tensor"] == copy and value["offset"] == "0"
-        if is_own and factors(value["sizes"]) == factors(buffer["sizes"]):
+        if value is not None and value["tensor"] == copy and _is_whole(value, buffer):
             return at
     raise CaptureError(f"writes to `{name}` and does not return it", place)
 

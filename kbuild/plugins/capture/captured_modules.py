@@ -53,11 +53,7 @@ def _applied(function):
 
 
 def ops_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
-    """The module that registers what captured functions need beside their ops; empty for nothing.
-
-    Args:
-        wrappers: see `wrapper_source`.
-    """
+    """The module that registers what functions need beside their ops; empty if nothing is."""
     parts = [source for wrapper in wrappers if (source := wrapper_source(wrapper))]
     return "\n\n\n".join((_OPS_HEAD.rstrip(), *parts)) + "\n" if parts else ""
 
@@ -154,16 +150,12 @@ def own_outputs(wrapper: Mapping[str, Any]) -> Sequence[Sequence[str]]:
 
 
 def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
-    """The `autograd.Function`.
-
-    Args:
-        wrapper: the captured function.
-        returned: results of the forward op that it returns.
-    """
+    """The `autograd.Function`, which returns these results of the forward op."""
     forward, backward = wrapper["forward"], wrapper["backward"]
-    tensors = [*dict.fromkeys(name for name in backward["arguments"] if _is_saved(wrapper, name))]
-    scalars = {name: name for name in backward["arguments"] if name in forward["arguments"]}
-    scalars = {name: name for name in scalars if name not in tensors}
+    saved = {*wrapper["tensors"], *forward["results"]}
+    tensors = [*dict.fromkeys(name for name in backward["arguments"] if name in saved)]
+    own = {*forward["arguments"]} - {*tensors}
+    scalars = {name: name for name in backward["arguments"] if name in own}
     sizes = backward.get("sizes", {}).items()
     scalars |= {name: f"{tensor}.size({axis})" for name, (tensor, axis) in sizes}
     lines = [
@@ -180,7 +172,7 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
         f"        return {', '.join(returned)}",
         "",
         "    @staticmethod",
-        f"    def backward({', '.join(('ctx', *map(_gradient, returned)))}):",
+        f"    def backward({', '.join(('ctx', *(f'_grad_{name}' for name in returned)))}):",
     ]
     lines += [f"        ({', '.join(tensors)},) = ctx.saved_tensors"] if tensors else []
     lines += [f"        ({', '.join(scalars)},) = ctx.scalars"] if scalars else []
@@ -221,11 +213,7 @@ def _of_result(wrapper: Mapping[str, Any], name: str) -> str:
     """`grad_0` is the gradient of the first result."""
     place = name.removeprefix("grad_")
     is_gradient = place != name and place.isdigit()
-    return _gradient(wrapper["outputs"][int(place)]) if is_gradient else name
-
-
-def _gradient(result: str) -> str:
-    return f"_grad_{result}"
+    return f"_grad_{wrapper['outputs'][int(place)]}" if is_gradient else name
 
 
 def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
@@ -245,11 +233,7 @@ def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
     if returned is not None:
         lines.append(f"    return ops.{inference_name(wrapper, returned)}.default({arguments})")
     else:
-        lines += [
-            # This is the autograd kernel of the same op, which would otherwise call itself.
-            "    with torch._C._AutoDispatchBelowAutograd():",
-            f"        return {_call(forward, forward['arguments'])}",
-        ]
+        lines += _below_autograd(forward)
     return "\n".join(lines)
 
 
@@ -265,10 +249,17 @@ def _refusal(wrapper: Mapping[str, Any]) -> str:
         f"def _refuse_{name}({parameter_list(wrapper)}):",
         f"    if {is_recorded({**wrapper, 'tensors': refused}, 'torch')}:",
         f"        raise RuntimeError({message!r})",
-        "    with torch._C._AutoDispatchBelowAutograd():",
-        f"        return {_call(forward, forward['arguments'])}",
+        *_below_autograd(forward),
     ]
     return "\n".join(lines)
+
+
+def _below_autograd(op: Mapping[str, Any]) -> list[str]:
+    """The end of an op's autograd kernel: a plain call of the op would call the kernel again."""
+    return [
+        "    with torch._C._AutoDispatchBelowAutograd():",
+        f"        return {_call(op, op['arguments'])}",
+    ]
 
 
 def is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
@@ -314,10 +305,6 @@ def parameter_list(wrapper: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name}={default}" if default else name for name, default in wrapper["parameters"]
     )
-
-
-def _is_saved(wrapper: Mapping[str, Any], name: str) -> bool:
-    return name in wrapper["tensors"] or name in wrapper["forward"]["results"]
 
 
 def _call(op: Mapping[str, Any], arguments: Iterable[str]) -> str:

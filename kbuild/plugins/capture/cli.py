@@ -7,7 +7,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from kbuild.plugins.capture.description import Declaration
     from kbuild.plugins.capture.function_digests import SourceDigests
     from kbuild.plugins.capture.launches import CapturedLaunches
-    from kbuild.plugins.capture.reader import CaptureReading
+    from kbuild.plugins.capture.reader import KernelReader
     from kbuild.plugins.capture.wrappers import CapturedWrapper
     from kbuild.system.progress import Progress
 
@@ -102,28 +101,29 @@ def execute(args: Namespace, ctx: Services) -> int:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
             raise UsageError("no kernel of this project captures a function", hint=hint)
         return (_show if args.show else _capture)(project, functions, args, ctx)
-    reading = _reading(project)
-    tables = reading.launch_tables.items() if reading is not None else ()
-    sections = {name: project.dsl_sections[name][0] for name, launches in tables if launches}
+    sections = {
+        name: project.dsl_sections[name][0]
+        for name, kernel in _kernels(project).items()
+        if kernel.launch_tables
+    }
     if not sections and not (args.check and functions):
         hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
         raise UsageError("no kernel of this project captures launches", hint=hint)
     return (_check if args.check else _record)(project, sections, args, ctx)
 
 
-def _reading(project: Project) -> CaptureReading | None:
-    """The project's `capture` tables as its reader parsed them; None if no kernel has one."""
+def _kernels(project: Project) -> Mapping[str, KernelReader]:
+    """The kernels that have `capture` tables, with what the reader found in these."""
     from kbuild.plugins.capture.reader import KEY, CaptureReading
 
     reading = project.plugin_readings.get(KEY)
-    return reading if isinstance(reading, CaptureReading) else None
+    return reading.kernels if isinstance(reading, CaptureReading) else {}
 
 
 def declarations(project: Project) -> Iterator[tuple[str, DslSection, Declaration]]:
     """Every function that is captured whole, with its kernel and the section of that."""
-    reading = _reading(project)
-    for name, declared in reading.declarations.items() if reading is not None else ():
-        for declaration in declared:
+    for name, kernel in _kernels(project).items():
+        for declaration in kernel.declarations:
             yield name, project.dsl_sections[name][0], declaration
 
 
@@ -263,7 +263,9 @@ def _show(
     ctx: Services,
 ) -> int:
     """Print what was captured."""
+    from kbuild.dsl.candidates import planned_image_texts
     from kbuild.plugins.capture.description import read_description, wrapper_file
+    from kbuild.plugins.capture.session import captured_kernel
     from kbuild.plugins.capture.show import shown
 
     descriptions, lines = [], list[str]()
@@ -274,23 +276,13 @@ def _show(
             raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
         description = read_description(path.read_text("utf-8"), file)
         descriptions.append(description)
-        lines += shown(description, _image_texts(project, name, section, description))
+        kernel = captured_kernel(name, section, description["ops"], description["name"])
+        lines += shown(description, planned_image_texts(kernel, project.root))
     if args.json:
         ctx.ui.data_json({"captured": descriptions})
     else:
         ctx.ui.data("\n".join(lines) + "\n")
     return 0
-
-
-def _image_texts(
-    project: Project, name: str, section: DslSection, description: Mapping[str, Any]
-) -> Mapping[str, str]:
-    """Op -> how many images it has for one arch, and why."""
-    from kbuild.dsl.candidates import planned_image_texts
-    from kbuild.plugins.capture.session import captured_kernel
-
-    kernel = captured_kernel(name, section, description["ops"], description["name"])
-    return planned_image_texts(kernel, project.root)
 
 
 def _texts(project: Project, section: DslSection) -> SourceDigests:
@@ -382,7 +374,7 @@ def _record(
     for name, section in sections.items():
         texts = _texts(project, section)
         functions = [
-            replace(function, digest=texts.of(function.source, function.name))
+            function.model_copy(update={"digest": texts.of(function.source, function.name)})
             for function in recorded
             if function.source in section.sources
         ]

@@ -57,9 +57,7 @@ class Tree:
     def condition(self, leaves: Collection[int], ignored: Collection[int] = ()) -> str:
         """An expression that holds for calls on some leaves.
 
-        Args:
-            leaves: those where it holds.
-            ignored: those where it may be anything.
+        It may be anything for calls on ignored leaves.
 
         Returns:
             `True` and `False` where it always or never holds.
@@ -100,12 +98,6 @@ class Tree:
         here: Condition = ("is", self.question)
         there: Condition = ("is", negation(self.question))
         return _joined("or", [_joined("and", [here, yes]), _joined("and", [there, no])])
-
-    def leaves(self) -> set[int]:
-        """Every leaf with a path."""
-        if self.yes is None or self.no is None:
-            return {self.leaf} if self.leaf is not None else set()
-        return self.yes.leaves() | self.no.leaves()
 
 
 def _joined(word: str, parts: Sequence[Condition]) -> Condition:
@@ -193,30 +185,20 @@ def tree_of(paths: Mapping[int, Iterable[tuple[str, bool]]]) -> Tree:
 def _built(paths: Mapping[int, Mapping[str, bool]]) -> Tree:
     if not paths:
         return Tree()
-    open_ = [leaf for leaf, answers in paths.items() if answers]
-    if not open_:
+    counts = Counter(question for answers in paths.values() for question in answers)
+    if not counts:
         return Tree(leaf=min(paths))
-    question = _next_question([paths[leaf] for leaf in paths])
-    yes, no = (_built(_side(paths, question, answer)) for answer in (True, False))
+    # The first question of those that most paths answer.
+    question = max(counts, key=lambda question: counts[question])
+    yes, no = (
+        _built({
+            leaf: {text: value for text, value in answers.items() if text != question}
+            for leaf, answers in paths.items()
+            if answers.get(question, answer) is answer
+        })
+        for answer in (True, False)
+    )  # fmt: skip
     return Tree(question, yes, no)
-
-
-def _side(
-    paths: Mapping[int, Mapping[str, bool]], question: str, answer: bool
-) -> dict[int, Mapping[str, bool]]:
-    """The paths that give an answer, or none, with their other answers."""
-    return {
-        leaf: {text: value for text, value in answers.items() if text != question}
-        for leaf, answers in paths.items()
-        if answers.get(question, answer) is answer
-    }
-
-
-def _next_question(paths: Sequence[Mapping[str, bool]]) -> str:
-    counts = Counter(question for answers in paths for question in answers)
-    first = next(iter(next(answers for answers in paths if answers)))
-    most = max(counts.values())
-    return first if counts[first] == most else next(q for q in counts if counts[q] == most)
 
 
 def choice_conditions(

@@ -34,7 +34,7 @@ _OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
 )  # fmt: skip
-_WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
+WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
 """Options that have no effect with these values."""
 
 
@@ -131,20 +131,23 @@ class ConstantWriter:
         calls = (dict(zip(names, values, strict=True)) for values in itertools.product(*spans))
         return len({tuple(evaluated(v["value"], call) for v in chosen) for call in calls})
 
+    def _free(self, step: Step) -> set[int]:
+        """Paths without a launch, and refused ones: a condition of it may be anything there."""
+        return set(self.program.outputs) - step.leaves | self.refused
+
     def _rows(self, step: Step, varying: Sequence[str]) -> list[dict[str, Any]]:
         """The candidates of a launch: constants and options that depend on the path."""
         rows: dict[str, tuple[dict[str, Any], set[int]]] = {}
         for leaf, variant in step.variants.items():
             row = {name: literal(variant["constants"][name]) for name in varying}
             for option, value in variant["options"].items():
-                if value is None or {option: next(iter(value.values()))} in _WITHOUT_MEANING:
+                if value is None or {option: next(iter(value.values()))} in WITHOUT_MEANING:
                     continue
                 if option not in _OPTIONS:
                     raise CaptureError(f"has the launch option `{option}`", step.step["line"])
                 row[option] = literal(value)
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
-        # Paths without this launch, and refused ones: the condition may be anything there.
-        others = set(self.program.outputs) - step.leaves | self.refused
+        others = self._free(step)
         candidates = []
         for row, leaves in rows.values():
             # Also of the last: no tuned table may choose it for other calls.
@@ -180,16 +183,11 @@ class ConstantWriter:
         """The only value of a number on the paths of a step."""
         equal = f"{text} == "
         paths = [self.program.paths[leaf] for leaf in step.leaves]
-        equalities = {
-            "".join(
-                question for question, yes in path.answers if yes and question.startswith(equal)
-            )
+        numbers = {
+            "".join(q.removeprefix(equal) for q, yes in path.answers if yes and q.startswith(equal))
             for path in paths
         }
-        if len(equalities) != 1 or equalities == {""}:
-            raise _TooManyValuesError
-        number = equalities.pop().removeprefix(equal)
-        if not is_number(number):
+        if len(numbers) != 1 or not is_number(number := numbers.pop()):
             raise _TooManyValuesError
         return float(number)
 
@@ -204,7 +202,7 @@ class ConstantWriter:
 
     def _joined_by_path(self, groups: Mapping[str, set[int]], step: Step) -> str:
         """Combine expressions of different paths into one conditional expression."""
-        others = set(self.program.outputs) - step.leaves | self.refused
+        others = self._free(step)
         text = ""
         for expression, leaves in groups.items():
             if not text:
@@ -216,10 +214,9 @@ class ConstantWriter:
 
     def _by_argument(self, name: str, values: Mapping[int, Any], step: Step) -> Any:
         """A constant that an argument of the same name decides."""
-        others = set(self.program.outputs) - step.leaves | self.refused
         if all(value and "bool" in value for value in values.values()):
             leaves = {leaf for leaf, value in values.items() if literal(value)}
-            return self.tree.condition(leaves, others)
+            return self.tree.condition(leaves, self._free(step))
         choices = sorted({literal(value) for value in values.values() if value and "int" in value})
         return {"value": self._conditional(name, values, step), "choices": choices}
 
@@ -236,10 +233,10 @@ class ConstantWriter:
         names = sorted(names_of(text))
         spans = [self._span(name, conditions) for name in names]
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
-            powers = self._powers(text)
-            if powers is None:
-                raise _TooManyValuesError
-            return {"value": text, "choices": powers}
+            # Powers of two, where the expression can be nothing else.
+            if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
+                return {"value": text, "choices": [1 << at for at in range(21)]}
+            raise _TooManyValuesError
         decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
         value = function_of(text, names)
         holds = [[function_of(c, names) for c in condition] for condition in decidable]
@@ -263,12 +260,6 @@ class ConstantWriter:
         # A kernel has nothing to do for a size of 0, and its image may not even compile.
         return range(max(least, min(1, most)), most + 1)
 
-    def _powers(self, text: str) -> list[int] | None:
-        """Powers of two, where the expression can be nothing else."""
-        if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
-            return [1 << at for at in range(21)]
-        return None
-
 
 def dtype_rule(
     name: str,
@@ -278,11 +269,7 @@ def dtype_rule(
 ) -> str | None:
     """A dtype on all paths, or one of the inputs that has it on all; None for neither.
 
-    Args:
-        name: of the tensor, which is not its own rule.
-        values: path -> dtype.
-        configurations: path -> dtypes of the arguments.
-        inputs: arguments that may be named.
+    A tensor is not its own rule; `configurations` has the dtypes of the arguments by path.
     """
     for other in inputs:
         if other != name and all(

@@ -152,6 +152,11 @@ class Declaration:
     backward: bool
 
     @property
+    def attribute(self) -> str:
+        """The name in its module that has the function."""
+        return self.function.partition(":")[2].partition(".")[0]
+
+    @property
     def digest(self) -> str:
         """Digest of the declaration: a changed declaration requires a new capture."""
         text = json.dumps(vars(self), sort_keys=True, default=list)
@@ -198,13 +203,8 @@ def read_declaration(section: CaptureSection, place: IssueCollector) -> Declarat
 def snake_case(name: str) -> str:
     """`RMSNormFunction` is `rms_norm`."""
     short = name.removesuffix("Function") or name
-    letters: list[str] = []
-    for at, letter in enumerate(short):
-        following = short[at + 1 : at + 2]
-        starts = letter.isupper() and at > 0
-        starts = starts and (not short[at - 1].isupper() or following.islower())
-        letters.append(f"_{letter.lower()}" if starts and letters[-1:] != ["_"] else letter.lower())
-    return "".join(letters).strip("_")
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short)
+    return parts.lower().strip("_")
 
 
 def _argument_type(table: Mapping[str, Any]) -> type[Section]:
@@ -280,23 +280,15 @@ def read_description(text: str, file: str) -> Mapping[str, Any]:
     if not known or not {"source", "digest", "ops", "forward"} <= data.keys():
         hint = "write it with `kbuild capture`"
         raise ConfigError([Problem(file, 0, "", "does not describe a captured function", hint)])
-    description: Mapping[str, Any] = data
-    return description
+    return data  # type: ignore[no-any-return]
 
 
 def staleness(declaration: Declaration, data: Mapping[str, Any], texts: SourceDigests) -> str:
-    """Reason why a description is out of date; empty if it is not.
-
-    Args:
-        declaration: what `build.toml` says now.
-        data: the description.
-        texts: the section's sources.
-    """
+    """Reason why a description is out of date; empty if it is not."""
     name = declaration.function
     if data["declaration"] != declaration.digest:
         return f"what `build.toml` says of `{name}` has changed since it was captured"
-    attribute = name.partition(":")[2].partition(".")[0]
-    if texts.of(data["source"], attribute) != data["digest"]:
+    if texts.of(data["source"], declaration.attribute) != data["digest"]:
         return f"`{name}`, or what it calls, has changed since it was captured"
     return ""
 
@@ -308,22 +300,13 @@ def description_text(
     texts: Mapping[str, str],
     notes: Sequence[str],
 ) -> str:
-    """The text of the file.
-
-    Args:
-        declaration: what was asked for.
-        wrapper: what was found, `CapturedWrapper.to_json`.
-        source: the file that has the function.
-        texts: the section's sources.
-        notes: what users should know, such as conditions that were not proven unreachable.
-    """
-    attribute = declaration.function.partition(":")[2].partition(".")[0]
+    """The text of the file."""
     content = {
         "format": FORMAT,
         "function": declaration.function,
         "declaration": declaration.digest,
         "source": source,
-        "digest": source_digests(texts).of(source, attribute),
+        "digest": source_digests(texts).of(source, declaration.attribute),
         "notes": list(notes),
         **wrapper,
     }

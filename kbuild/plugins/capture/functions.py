@@ -24,14 +24,15 @@ from kbuild.plugins.capture.programs import (
     Configuration,
     Path,
     merged,
-    without_answers,
+    roots_of,
+    with_copies,
+    with_sizes,
 )
 from kbuild.plugins.capture.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
 from kbuild.plugins.capture.results import in_python, origin_of
 from kbuild.plugins.capture.sections import OpWriter
-from kbuild.plugins.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.plugins.capture.tuning import tuning_sizes
-from kbuild.plugins.capture.values import expanded
+from kbuild.plugins.capture.values import expanded, names_in, names_of
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -40,7 +41,6 @@ _NOT_FOLLOWED: Mapping[str, Any] = {
     "structure": "", "classes": {}, "without_gradient": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
-_KINDS = {"float": "float", "int": "int"}
 
 
 @dataclass
@@ -56,6 +56,11 @@ class FunctionReader:
     """Number of dimensions that `...` stood for in the runs."""
     extra_sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
+
+    @property
+    def _place(self) -> str:
+        """The author's line with the function."""
+        return f"{self.answer['source']}:{self.answer['line']}"
 
     def read(self) -> CapturedWrapper:
         """Build the forward op and the backward op.
@@ -73,7 +78,8 @@ class FunctionReader:
             _, trace = max(runs, key=lambda run: len(run[1]["guards"]))
             raise CaptureError(f"ends in an error on every path: {trace['raises']}", trace["place"])
         good = next(trace for _, trace in runs if not trace["raises"])
-        parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
+        described = {name for name, table in self.described.items() if "value" not in table}
+        parameters = [p for p in self.answer["parameters"] if p in described]
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
@@ -93,7 +99,7 @@ class FunctionReader:
             return replace(wrapper, refused_gradients=refused, **more)
         runs, places = self._with_copies(runs, inputs)
         split = self._split(runs, parameters)
-        saved = list(dict.fromkeys(name for s in split for name in s.saved))
+        saved = list(dict.fromkeys(name for s in split for name in s.kept.values()))
         forward_paths = [
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
@@ -122,9 +128,10 @@ class FunctionReader:
         """
         structures = dict.fromkeys(trace["structure"] for trace in traces)
         if len(structures) > 1:
-            texts = " and ".join(_readable(text) for text in structures)
+            texts = " and ".join(re.sub(r"{\d+}", "...", text) for text in structures)
+            texts = re.sub(r"{(\w+)}", r"\1", texts)
             message = f"returns `{texts}` on different paths: return the same on all of them"
-            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+            raise CaptureError(message, self._place)
         return str(next(iter(structures)))
 
     def _refused_gradients(self, split: Sequence[SplitRun]) -> tuple[str, ...]:
@@ -149,7 +156,6 @@ class FunctionReader:
         inputs: Sequence[CapturedArgument],
     ) -> tuple[list[tuple[Configuration, Mapping[str, Any]]], dict[str, int]]:
         """Runs that write to no argument, and arguments with the output that each of them is."""
-        place = f"{self.answer['source']}:{self.answer['line']}"
         arguments = {a.name: a for a in inputs if a.kind.startswith("Tensor")}
         places = {}
         changed = [(configuration, dict(trace)) for configuration, trace in runs]
@@ -159,12 +165,15 @@ class FunctionReader:
             )
             if not is_contiguous or arguments[name].kind != "Tensor":
                 message = f"writes to `{name}`: declare it with `contiguous = true`"
-                raise CaptureError(message, place)
+                raise CaptureError(message, self._place)
             sizes = arguments[name].sizes
-            changed = [(c, with_copy(trace, name, sizes, place)) for c, trace in changed]
-            outputs = {place_of(trace, name, place) for _, trace in changed if not trace["raises"]}
+            changed = [(c, with_copy(trace, name, sizes, self._place)) for c, trace in changed]
+            outputs = {
+                place_of(trace, name, self._place) for _, trace in changed if not trace["raises"]
+            }
             if len(outputs) > 1:
-                raise CaptureError(f"returns `{name}` in other places on other paths", place)
+                message = f"returns `{name}` in other places on other paths"
+                raise CaptureError(message, self._place)
             places[name] = outputs.pop()
         return [*changed], places
 
@@ -208,8 +217,9 @@ class FunctionReader:
         outs: Sequence[str],
     ) -> CapturedWrapper:
         tensors = tuple(name for name in parameters if "shape" in self.described[name])
+        named = tuple((name, self.defaults.get(name, "")) for name in parameters)
         return CapturedWrapper(
-            self.name, self._python_parameters(parameters), forward, backward, tuple(saved),
+            self.name, named, forward, backward, tuple(saved),
             tuple(self.answer["parameters"]), tensors, tuple(outs), self.extra_sizes,
         )  # fmt: skip
 
@@ -242,10 +252,6 @@ class FunctionReader:
             for conditions in run["unproven"]:
                 yield Configuration(dtypes, tuple(answers)), {**_NOT_FOLLOWED, "guards": conditions}
 
-    def _is_argument(self, name: str) -> bool:
-        described = self.described.get(name, {"value": None})
-        return "value" not in described
-
     def _described(self, name: str) -> tuple[str, tuple[str, ...], tuple[str, ...], str]:
         described = self.described[name]
         default = self.defaults.get(name, "")
@@ -255,14 +261,8 @@ class FunctionReader:
             listed = tuple(dtypes) if isinstance(dtypes, list) else ()
             return kind, expanded(described["shape"], self.batch), listed, default
         if "choices" in described:
-            kind = {"bool": "bool", "str": "str", "int": "int"}[
-                type(described["choices"][0]).__name__
-            ]
-            return kind, (), (), default
-        return _KINDS[described["kind"]], (), (), default
-
-    def _python_parameters(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        return tuple((name, self.defaults.get(name, "")) for name in names)
+            return type(described["choices"][0]).__name__, (), (), default
+        return described["kind"], (), (), default
 
     def _output_names(self, trace: Mapping[str, Any]) -> list[str]:
         outputs = trace["outputs"]
@@ -271,8 +271,6 @@ class FunctionReader:
         stems = ("out", "result", "returned")
         named = ([f"{stem}{number}" for number in numbers] for stem in stems)
         return next(names for names in named if not parameters & {*names})
-
-    # paths
 
     def _path(
         self,
@@ -308,8 +306,9 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
-        place = f"{self.answer['source']}:{self.answer['line']}"
-        places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
+        places = [
+            origin_of(at, name, arguments, program, self._place) for at, name in enumerate(outputs)
+        ]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
         # The schema lists every argument, whether the op uses it or not.
@@ -318,7 +317,13 @@ class FunctionReader:
         # The op does not depend on these answers: write it again without them.
         if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
             arguments = [argument for argument in arguments if argument.name not in unused]
-            paths = [without_answers(path, unused) for path in paths]
+            paths = [
+                replace(
+                    path,
+                    answers=tuple(a for a in path.answers if a[0].partition(" ")[0] not in unused),
+                )
+                for path in paths
+            ]
             return self._op(name, arguments, paths, outputs)
         usual = {a.name: values for a in arguments if (values := self._values(a))}
         if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
@@ -348,8 +353,6 @@ class FunctionReader:
             return sorted(described["choices"], key=lambda choice: repr(choice) != default)
         return (described["example"],) if "example" in described else ()
 
-    # the backward pass
-
     def _backward(
         self,
         split: Sequence[SplitRun],
@@ -367,9 +370,10 @@ class FunctionReader:
             path = self._path(one.configuration, one.trace, outputs, part)
             paths.append(path)
             used |= roots_of(path.steps) | roots_of(outputs)
-            names |= names_used(path)
-        place = f"{self.answer['source']}:{self.answer['line']}"
-        backward = BackwardOp(inputs, forward.shapes, forward.section.get("returned", {}), place)
+            names |= names_in([path.steps, path.buffers, path.outputs])
+            names |= set().union(*(names_of(question) for question, _ in path.answers))
+        maybe = forward.section.get("returned", {})
+        backward = BackwardOp(inputs, forward.shapes, maybe, self._place)
         arguments = backward.tensors(split, used, outs, saved)
         scalars, self.extra_sizes = backward.scalars(names, arguments, paths)
         arguments += scalars
@@ -393,8 +397,3 @@ class FunctionReader:
 def _is_asked_forward(name: str) -> bool:
     """True if a decision of the forward pass is about the process, not about an argument."""
     return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
-
-
-def _readable(structure: str) -> str:
-    """A structure with `...` for its tensors."""
-    return re.sub(r"{(\w+)}", lambda name: "..." if name[1].isdigit() else name[1], structure)

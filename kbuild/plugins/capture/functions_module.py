@@ -20,11 +20,7 @@ FUNCTIONS_MODULE = "_captured.py"
 
 
 def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
-    """The module with the captured functions, for users of the package.
-
-    Args:
-        wrappers: see `wrapper_source`.
-    """
+    """The module with the captured functions, for users of the package."""
     wrappers = [*map(_with_own_names, wrappers)]
     notes = "".join(f"- `{wrapper['schema']}`: {gradient_text(wrapper)}\n" for wrapper in wrappers)
     parts, classes = [_FUNCTIONS_HEAD.format(notes=notes)], dict[tuple[str, ...], str]()
@@ -55,7 +51,8 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
         for condition, call in calls:
             lines += [f"    {condition}"] if condition else []
             indent = "        " if condition else "    "
-            values = _value_names(wrapper)
+            places = enumerate(own_outputs(wrapper))
+            values = [f"_{at}" for at, (kind, *_) in places if kind != "none"]
             lines.append(indent + (assigned(values, call) if structure else f"return {call}"))
         lines += [f"    return {structure}"] if structure else []
         parts.append("\n".join(lines))
@@ -78,12 +75,6 @@ def _with_own_names(wrapper: Mapping[str, Any]) -> Mapping[str, Any]:
             "arguments": [renamed.get(name, name) for name in wrapper["forward"]["arguments"]],
         },
     }
-
-
-def _value_names(wrapper: Mapping[str, Any]) -> list[str]:
-    """Names of the values that the op of the function's name returns."""
-    places = enumerate(own_outputs(wrapper))
-    return [f"_{at}" for at, (kind, *_) in places if kind != "none"]
 
 
 def _structure(wrapper: Mapping[str, Any], classes: Mapping[str, str]) -> str:

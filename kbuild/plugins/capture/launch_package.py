@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import ValidationError
+
 from kbuild.ops.language import Language
 from kbuild.plugins.capture.languages import LAUNCH_LANGUAGE, captured_language
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
+    CapturedLaunch,
     module_of,
     packaged_module,
-    read_launch,
 )
 from kbuild.project.config.section_readers import PackageFiles
 from kbuild.system.errors import CheckError, UsageError
@@ -79,9 +81,7 @@ class LaunchKernel:
 def launch_files(kernels: Sequence[LaunchKernel], folder: str) -> PackageFiles:
     """The author's files and what runs them; nothing for no kernels.
 
-    Args:
-        kernels: those of one variant.
-        folder: the package's folder in the project, such as `torch-ext/my_ops`.
+    `folder` is the package's folder in the project, such as `torch-ext/my_ops`.
     """
     if not kernels:
         return PackageFiles()
@@ -174,17 +174,22 @@ def recorded_launches(  # noqa: PLR0917
 
 
 def _functions(
-    lines: Sequence[Mapping[str, object]], problems: list[str]
+    lines: Sequence[Mapping[str, Any]], problems: list[str]
 ) -> Iterator[CapturedFunction]:
     for line in lines:
         source, name = str(line["source"]), str(line["function"])
         if "tuned" in line:
-            yield CapturedFunction(source, name, (), tuned=(line["tuned"],))  # type: ignore[arg-type]
+            yield CapturedFunction(
+                source=source, function=name, launches=(), tuned=(line["tuned"],)
+            )
         elif "problem" not in line:
             try:
-                yield CapturedFunction(source, name, (read_launch(line),))
-            except ValueError as error:
-                problems.append(f"`{name}` of {source}: {error}: that launch is left out")
+                launch = CapturedLaunch.model_validate(line)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+                problems.append(f"`{name}` of {source}: {reason}: that launch is left out")
+            else:
+                yield CapturedFunction(source=source, function=name, launches=(launch,))
 
 
 def package_captured(args: Namespace, ctx: Services) -> int:

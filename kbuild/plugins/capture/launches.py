@@ -11,15 +11,16 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, field_serializer, field_validator
 
 from kbuild.dsl.python_package import source_module
 from kbuild.ops.dtypes import DTYPES
 from kbuild.plugins.capture.description import CAPTURED_FOLDER
 from kbuild.system.errors import ConfigError, Problem
 
-FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""
 _TYPES = {"int": "SymInt", "int64": "SymInt", "float": "float", "bool": "bool"}
@@ -29,8 +30,7 @@ _FORM = "launch_form"
 """The argument of an op that says which of its candidates is launched."""
 
 
-@dataclass(frozen=True, order=True)
-class Assumptions:
+class Assumptions(BaseModel, frozen=True):
     """Facts about the integers of a call that an image may assume."""
 
     divisible: tuple[str, ...] = ()
@@ -39,40 +39,58 @@ class Assumptions:
     """Integer parameters that were 1."""
 
     @property
-    def facts(self) -> frozenset[tuple[str, str]]:
-        """The facts as (kind, parameter) pairs, to compare sets of assumptions."""
-        return frozenset(
-            {("divisible", n) for n in self.divisible} | {("ones", n) for n in self.ones}
-        )
+    def order(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """A key to sort by."""
+        return self.divisible, self.ones
+
+    @property
+    def count(self) -> int:
+        """Number of facts."""
+        return len({*self.divisible}) + len({*self.ones})
 
     def common(self, other: Assumptions) -> Assumptions:
         """The assumptions that both have."""
-        divisible = tuple(name for name in self.divisible if name in other.divisible)
-        return Assumptions(divisible, tuple(name for name in self.ones if name in other.ones))
+        return Assumptions(
+            divisible=tuple(name for name in self.divisible if name in other.divisible),
+            ones=tuple(name for name in self.ones if name in other.ones),
+        )
 
 
-@dataclass(frozen=True)
-class CapturedLaunch:
+class CapturedLaunch(BaseModel, frozen=True):
     """Types, constants and options that one launch of a kernel function is compiled for."""
 
-    arguments: Mapping[str, Any]
+    arguments: dict[str, Any]
     """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`, which
     may have a `padding` and a `layout`."""
-    constants: Mapping[str, Any]
+    constants: dict[str, Any]
     """Parameter -> a number, a boolean, None, `{string = ...}`, `{dtype = ...}`, or
     `{choices = [...]}`, which means a launch with each."""
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     assumptions: frozenset[Assumptions] = frozenset()
     """Assumptions of the calls that were seen; an image may rely on them."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _validate_arguments(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name, kind in arguments.items():
+            dtype = kind["tensor"] if isinstance(kind, Mapping) else str(kind)
+            if dtype not in SCALARS and dtype.removeprefix("*") not in DTYPES:
+                raise ValueError(f"`{name}` is a `{dtype}`, which no kernel takes")
+        return arguments
+
+    @field_serializer("options")
+    def _sorted_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(options.items()))
+
+    @field_serializer("assumptions")
+    def _sorted_assumptions(self, known: frozenset[Assumptions]) -> list[dict[str, Any]]:
+        ordered = sorted(known, key=lambda each: each.order)
+        return [each.model_dump(exclude_defaults=True) for each in ordered]
 
     @property
     def key(self) -> str:
         """Launches with the same key are one."""
         return json.dumps([self.arguments, self.constants, self.options], sort_keys=True)
-
-    def merged(self, other: CapturedLaunch) -> CapturedLaunch:
-        """The same launch, in the calls of both."""
-        return replace(self, assumptions=self.assumptions | other.assumptions)
 
     def spread(self) -> Iterator[CapturedLaunch]:
         """A launch for each combination of choices."""
@@ -84,68 +102,47 @@ class CapturedLaunch:
             if isinstance(value, Mapping) and "choices" in value
         ]
         for values in itertools.product(*(tables[at][name]["choices"] for at, name in names)):
-            chosen = [dict(table) for table in tables]
+            constants, options = chosen = [dict(table) for table in tables]
             for (at, name), value in zip(names, values, strict=True):
                 chosen[at][name] = value
-            yield replace(self, constants=chosen[0], options=chosen[1])
-
-    def to_json(self) -> dict[str, Any]:
-        """The launch as its file stores it."""
-        return {
-            "arguments": dict(self.arguments),
-            "constants": dict(self.constants),
-            "options": dict(sorted(self.options.items())),
-            "assumptions": [
-                {key: list(names) for key, names in vars(assumed).items() if names}
-                for assumed in sorted(self.assumptions)
-            ],
-        }
+            yield self.model_copy(update={"constants": constants, "options": options})
 
 
-@dataclass(frozen=True)
-class CapturedFunction:
+class CapturedFunction(BaseModel, frozen=True):
     """A kernel function with its launches."""
 
     source: str
     """The file, relative to the project."""
-    name: str
-    launches: tuple[CapturedLaunch, ...]
+    name: str = Field(alias="function")
     digest: str = ""
     """Digest of the function and of the code that it calls; see `SourceDigests.of`."""
-    tuned: tuple[Mapping[str, Any], ...] = ()
+    launches: tuple[CapturedLaunch, ...]
+    tuned: tuple[dict[str, Any], ...] = ()
     """The fastest candidates: `device`, `key` and `config`."""
 
     def merged(self, other: CapturedFunction) -> CapturedFunction:
         """Combine both; the digest and the candidates of `other` count."""
-        launches = {launch.key: launch for launch in self.launches}
-        for launch in other.launches:
-            known = launches.get(launch.key)
-            launches[launch.key] = launch if known is None else known.merged(launch)
+        launches: dict[str, CapturedLaunch] = {}
+        for launch in (*self.launches, *other.launches):
+            known = launches.get(launch.key, launch)
+            assumptions = known.assumptions | launch.assumptions
+            launches[launch.key] = known.model_copy(update={"assumptions": assumptions})
         tuned = {
             json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)
         }
-        digest = other.digest or self.digest
         return CapturedFunction(
-            self.source, self.name, tuple(launches.values()), digest, tuple(tuned.values())
+            source=self.source,
+            function=self.name,
+            digest=other.digest or self.digest,
+            launches=tuple(launches[key] for key in sorted(launches)),
+            tuned=tuple(tuned[key] for key in sorted(tuned)),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The kernel as its file stores it."""
-        launches = sorted(self.launches, key=lambda launch: launch.key)
-        rows = sorted(self.tuned, key=lambda row: json.dumps([row["device"], row["key"]]))
-        return {
-            "source": self.source,
-            "function": self.name,
-            "digest": self.digest,
-            "launches": [launch.to_json() for launch in launches],
-            **({"tuned": list(rows)} if rows else {}),
-        }
 
-
-@dataclass(frozen=True)
-class CapturedLaunches:
+class CapturedLaunches(BaseModel, frozen=True):
     """A file `captured/<kernel>.json`."""
 
+    format: Literal[1] = 1
     functions: tuple[CapturedFunction, ...] = ()
 
     def merged(self, functions: Iterable[CapturedFunction]) -> CapturedLaunches:
@@ -153,22 +150,25 @@ class CapturedLaunches:
         known = {(function.source, function.name): function for function in self.functions}
         for function in functions:
             place = (function.source, function.name)
-            known[place] = known[place].merged(function) if place in known else function
-        return CapturedLaunches(tuple(known[place] for place in sorted(known)))
+            # Also one that is new: its launches are sorted.
+            known[place] = known.get(place, function).merged(function)
+        return CapturedLaunches(functions=tuple(known[place] for place in sorted(known)))
 
     def text(self) -> str:
         """The file's text: one line for a launch."""
         functions = []
         for function in self.functions:
-            data = function.to_json()
-            rows = {key: data.pop(key) for key in ("launches", "tuned") if key in data}
+            # Not by pydantic's JSON, which has no infinity: a constant may be one.
+            data = function.model_dump(by_alias=True)
+            rows = {key: entries for key in ("launches", "tuned") if (entries := data.pop(key))}
+            rows = {"launches": [], **rows}
             lines = [f'      "{key}": {json.dumps(value)}' for key, value in data.items()]
             for key, entries in rows.items():
                 items = ",\n".join(f"        {json.dumps(entry)}" for entry in entries)
                 lines.append(f'      "{key}": [\n{items}\n      ]')
             functions.append("    {\n" + ",\n".join(lines) + "\n    }")
         inner = ",\n".join(functions)
-        return f'{{\n  "format": {FORMAT},\n  "functions": [\n{inner}\n  ]\n}}\n'
+        return f'{{\n  "format": {self.format},\n  "functions": [\n{inner}\n  ]\n}}\n'
 
 
 def captured_file(kernel: str) -> str:
@@ -189,9 +189,7 @@ def module_of(source: str) -> str:
 def packaged_module(source: str, package: str) -> str:
     """The file of a package that stands for a source.
 
-    Args:
-        source: relative to the project.
-        package: the package's own folder there, such as `torch-ext/my_ops`.
+    `package` is the package's own folder in the project, such as `torch-ext/my_ops`.
     """
     if source.startswith(f"{package}/"):
         return source.removeprefix(f"{package}/")
@@ -206,47 +204,13 @@ def parse_captured(text: str, file: str) -> CapturedLaunches:
         ConfigError: it is not one that `kbuild capture` writes.
     """
     try:
-        data = json.loads(text)
-        if data["format"] != FORMAT:
-            raise ConfigError(
-                [Problem(file, 0, "", f"has format {data['format']}", "update kbuild")]
-            )
-        return CapturedLaunches(tuple(map(_function, data["functions"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"is no file of captured launches: {type(error).__name__}: {error}"
+        return CapturedLaunches.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        message = f"is no file of captured launches: {where}: {first['msg']}"
         hint = "write it with `kbuild capture --record -- COMMAND`"
         raise ConfigError([Problem(file, 0, "", message, hint)]) from error
-
-
-def _function(data: Mapping[str, Any]) -> CapturedFunction:
-    return CapturedFunction(
-        data["source"],
-        data["function"],
-        tuple(map(read_launch, data["launches"])),
-        data.get("digest", ""),
-        tuple(data.get("tuned", ())),
-    )
-
-
-def read_launch(data: Mapping[str, Any]) -> CapturedLaunch:
-    """A launch as files and recorders write it.
-
-    Raises:
-        ValueError: an argument is of no kind that is known.
-    """
-    for name, kind in data["arguments"].items():
-        dtype = kind["tensor"] if isinstance(kind, Mapping) else str(kind)
-        if dtype not in SCALARS and dtype.removeprefix("*") not in DTYPES:
-            raise ValueError(f"`{name}` is a `{dtype}`, which no kernel takes")
-    return CapturedLaunch(
-        dict(data["arguments"]),
-        dict(data["constants"]),
-        dict(data["options"]),
-        frozenset(
-            Assumptions(tuple(assumed.get("divisible", ())), tuple(assumed.get("ones", ())))
-            for assumed in data.get("assumptions", ())
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -261,12 +225,7 @@ class LaunchOps:
 
 
 def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:
-    """Ops for all launches, by source; each launches one function with certain kinds of arguments.
-
-    Args:
-        kernel: the section's name, which is in the names of the ops.
-        functions: those that are compiled.
-    """
+    """Ops for all launches, by source; each launches a function with certain kinds of arguments."""
     numbers: dict[str, itertools.count[int]] = {}
     for source, group in itertools.groupby(
         sorted(functions, key=lambda function: (function.source, function.name)),
@@ -377,10 +336,10 @@ class _OpWriter:
 
     def _assumed(self) -> list[Assumptions]:
         """The sets that images assume: those of most integers, and what they have in common."""
-        known = {each for launch in self.launches for each in launch.assumptions if each.facts}
-        most = sorted(known, key=lambda each: (-len(each.facts), each))[:_MAX_ASSUMED]
+        known = {each for launch in self.launches for each in launch.assumptions if each.count}
+        most = sorted(known, key=lambda each: (-each.count, each.order))[:_MAX_ASSUMED]
         common = functools.reduce(Assumptions.common, most) if len(known) > len(most) else None
-        return [*most, common] if common and common.facts and common not in most else most
+        return [*most, common] if common and common.count and common not in most else most
 
     def _candidate(self, at: int) -> dict[str, Any]:
         launch = self.launches[at]

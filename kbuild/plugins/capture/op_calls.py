@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,9 +115,9 @@ class OpCall:
         except ZeroDivisionError:
             return False
 
-    def steps(self) -> Iterator[Mapping[str, Any]]:
-        """The steps of the call."""
-        return (s for s in self.op.section["launch"] if self.holds(s.get("when", "True")))
+    def taken(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Steps, or candidates of a launch, whose conditions hold."""
+        return (row for row in rows if self.holds(row.get("when", "True")))
 
     def sizes(self, name: str) -> tuple[int, ...]:
         """The shape of a result or a temporary."""
@@ -191,11 +191,6 @@ def expanded_layout(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
     pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
     strides = tuple(0 if size == 1 != wanted else stride for size, stride, wanted in pairs)
     return replace(tensor, sizes=tuple(sizes), strides=strides)
-
-
-def first_row(call: OpCall, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The candidate of a call."""
-    return next((row for row in rows if call.holds(row.get("when", "True"))), {})
 
 
 def is_same_number(value: Any, text: str) -> bool:

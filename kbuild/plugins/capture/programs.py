@@ -1,11 +1,12 @@
-"""The steps of all paths of a function, merged: each step once, with the paths that take it."""
+"""The steps of the paths of a function, and all paths merged: each step once, with its paths."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 PATH_WALKED = "kbuild walked a path: "
@@ -135,9 +136,7 @@ class Program:
 def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
     """The paths of an op as one program.
 
-    Args:
-        paths: of all configurations.
-        inputs: names of the op's tensor arguments, which no buffer may have.
+    No buffer has the name of one of `inputs`, the tensor arguments of the op.
     """
     program = _merged(paths, inputs, are_results_apart=False)
     if program.has_intermediate_results():
@@ -156,14 +155,14 @@ def _merged(paths: Sequence[Path], inputs: Sequence[str], *, are_results_apart: 
         renamed = names.of(leaf, path)
         keys = []
         for step in path.steps:
-            own = _renamed(step, renamed)
+            own = with_names(step, renamed)
             key = _skeleton(own)
             while key in keys:
                 key += "'"  # the same once more
             keys.append(key)
             known.setdefault(key, Step(own)).variants[leaf] = own
         order = _joined(order, keys)
-        program.outputs[leaf] = [_renamed(output, renamed) for output in path.outputs]
+        program.outputs[leaf] = [with_names(output, renamed) for output in path.outputs]
     program.steps = [known[key] for key in order]
     for position in range(min(map(len, program.outputs.values()), default=0)):
         program.cast_everywhere(position)
@@ -197,6 +196,7 @@ class _BufferNames:
     keys: dict[str, str] = field(default_factory=dict)
 
     def of(self, leaf: int, path: Path) -> Mapping[str, str]:
+        """Name of a buffer of a path -> its name in the program."""
         renamed: dict[str, str] = {}
         seen: list[str] = []
         for buffer in path.buffers:
@@ -204,7 +204,9 @@ class _BufferNames:
             aliases = renamed.get(aliases, aliases)
             shape = [buffer["sizes"], buffer["strides"], buffer.get("fill"), aliases]
             if buffer["line"] in self.with_dtype:
-                shape.append(_dtype_or_argument(buffer["dtype"], path))
+                # The first argument that has the dtype, which another configuration changes.
+                dtypes, dtype = path.configuration.dtypes, buffer["dtype"]
+                shape.append(next((name for name in dtypes if dtypes[name] == dtype), dtype))
             if self.are_results_apart:
                 outputs = enumerate(path.outputs)
                 shape.append([at for at, v in outputs if v and v["tensor"] == buffer["name"]])
@@ -229,24 +231,6 @@ class _BufferNames:
             self.buffers[name].dtypes[leaf] = buffer["dtype"]
             renamed[buffer["name"]] = name
         return renamed
-
-
-def _dtype_or_argument(dtype: str, path: Path) -> str:
-    """A dtype, or the first argument that has it, whose dtype another configuration changes."""
-    dtypes = path.configuration.dtypes
-    return next((name for name in dtypes if dtypes[name] == dtype), dtype)
-
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Mapping):
-        result = {key: _renamed(item, names) for key, item in value.items()}
-        if "tensor" in result:
-            result["tensor"] = names.get(result["tensor"], result["tensor"])
-        for key in ("results", "written"):
-            if "aten" in result and key in result:
-                result[key] = [names.get(name, name) for name in result[key]]
-        return result
-    return [_renamed(item, names) for item in value] if isinstance(value, list) else value
 
 
 def _skeleton(step: Mapping[str, Any]) -> str:
@@ -281,7 +265,82 @@ def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
     return result
 
 
-def without_answers(path: Path, names: Collection[str]) -> Path:
-    """A path without the answers that it gives to some questions."""
-    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
-    return replace(path, answers=answers)
+def with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, Any]:
+    """Contiguous copies that are written to or returned are always copies."""
+    copies = {b["name"] for b in part["buffers"] if b.get("aliases")}
+    written = {root for step in part["steps"] for root in written_roots(step)}
+    changed = copies & (written | roots_of(outputs))
+    steps = [
+        {
+            **step,
+            "aten": "clone",
+            "arguments": [step["arguments"][0], {"string": "contiguous_format"}],
+        }
+        if step.get("aten") == "contiguous" and {*step["results"]} & changed
+        else step
+        for step in part["steps"]
+    ]
+    buffers = [{**b, "aliases": ""} if b["name"] in changed else b for b in part["buffers"]]
+    return {"steps": steps, "buffers": buffers}
+
+
+def written_roots(step: Mapping[str, Any]) -> Iterator[str]:
+    """Tensors that a step writes to."""
+    if "launch" not in step:
+        yield from step["written"]
+        return
+    for name in step["written"]:
+        value = step["arguments"].get(name)
+        if value and "tensor" in value:
+            yield value["tensor"]
+
+
+def roots_of(value: Any) -> set[str]:
+    """Tensors in a part of a run."""
+    if isinstance(value, Mapping):
+        roots = {value["tensor"]} if "tensor" in value else set()
+        return roots.union(*(roots_of(item) for item in value.values()))
+    return (
+        set().union(*(roots_of(item) for item in value))
+        if isinstance(value, (list, tuple))
+        else set()
+    )
+
+
+def with_names(value: Any, names: Mapping[str, str]) -> Any:
+    """A part of a run with other names of tensors."""
+    if isinstance(value, Mapping):
+        result = {key: with_names(item, names) for key, item in value.items()}
+        for key in ("tensor", "name", "aliases"):
+            if isinstance(value.get(key), str):
+                result[key] = names.get(value[key], value[key])
+        for key in ("results", "written"):
+            if "aten" in value and key in value:
+                result[key] = [names.get(name, name) for name in value[key]]
+        return result
+    return (
+        [with_names(item, names) for item in value] if isinstance(value, (list, tuple)) else value
+    )
+
+
+_TEXTS = {
+    "line", "launch", "file", "aten", "tensor", "dtype", "string", "raises", "place", "name",
+    "aliases", "results", "written", "autotune", "decisions", "configuration",
+}  # fmt: skip
+"""Keys of a run whose values are no expressions."""
+
+
+def with_sizes(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """A part of a run with other names of dimensions."""
+    if key in _TEXTS:
+        return value
+    if isinstance(value, Mapping):
+        is_of_names = key == "hints"
+        return {
+            names.get(k, k) if is_of_names else k: with_sizes(v, names, k) for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [with_sizes(item, names) for item in value]
+    if isinstance(value, str):
+        return re.sub(r"\b[A-Za-z_]\w*\b", lambda word: names.get(word[0], word[0]), value)
+    return value

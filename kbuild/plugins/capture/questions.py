@@ -151,11 +151,7 @@ _SETTINGS = {
 
 
 def refusal(name: str) -> str:
-    """The message for a call that capture does not follow.
-
-    Args:
-        name: of the function, with its module.
-    """
+    """The message for a call that capture does not follow."""
     for pattern, (action, remedy) in REFUSED.items():
         if re.match(pattern, name):
             return f"{action} (`{name}`), which capture does not follow: {remedy}"

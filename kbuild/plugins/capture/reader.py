@@ -54,35 +54,28 @@ class CaptureReading(PluginReading):
     """The `capture` tables of all kernels of a project, parsed."""
 
     tree: SourceTree = field(kw_only=True)
-    declarations: Mapping[str, tuple[Declaration, ...]] = field(kw_only=True)
-    """Kernel -> its tables with `function`."""
-    launch_tables: Mapping[str, tuple[CaptureSection, ...]] = field(kw_only=True)
-    """Kernel -> its tables with `launches`."""
-    descriptions: Mapping[str, tuple[Mapping[str, Any], ...]] = field(kw_only=True)
-    """Kernel -> the descriptions of its functions, as in `captured/` but without their ops."""
-    launches: Mapping[str, LaunchKernel] = field(kw_only=True)
-    """Kernel -> the launches that are compiled."""
+    kernels: Mapping[str, KernelReader] = field(kw_only=True)
 
     def package_files(self, kernels: Collection[str], framework: str, folder: str) -> PackageFiles:
         """Modules with captured functions, and modules in which launches start compiled images."""
-        launched = [name for name in kernels if name in self.launches]
+        own = [self.kernels[name] for name in kernels if name in self.kernels]
         if framework != "torch":
-            if launched:
-                message = "only packages for Torch launch kernels from an author's Python"
-                raise config_error(
-                    self.tree, ("kernel", launched[0], KEY), message, "use `[torch]`"
-                )
-            for name in kernels:
+            for kernel in own:
+                if kernel.launches is not None:
+                    message = "only packages for Torch launch kernels from an author's Python"
                 # An op with projections also returns tensors that its gradient needs.
-                if any(list(projections(each)) for each in self.descriptions.get(name, ())):
+                elif any(list(projections(each)) for each in kernel.descriptions):
                     message = "only packages for Torch have gradients of captured functions"
-                    raise config_error(self.tree, ("kernel", name, KEY), message, "use `[torch]`")
+                else:
+                    continue
+                place = ("kernel", kernel.name, KEY)
+                raise config_error(self.tree, place, message, "use `[torch]`")
             return PackageFiles()  # the module of functions needs Torch: callers use the ops
-        files = launch_files([self.launches[name] for name in launched], folder)
+        files = launch_files([kernel.launches for kernel in own if kernel.launches], folder)
         # The package may import functions that are declared, and not captured yet.
-        if not any(self.declarations.get(name) for name in kernels):
+        if not any(kernel.declarations for kernel in own):
             return files
-        descriptions = [each for name in kernels for each in self.descriptions.get(name, ())]
+        descriptions = [description for kernel in own for description in kernel.descriptions]
         texts = {**files.texts, FUNCTIONS_MODULE: captured_source(descriptions)}
         if not (source := ops_source(descriptions)):
             return PackageFiles(texts, files.sources)
@@ -98,29 +91,24 @@ class CaptureReader:
 
     def read(self, tables: Mapping[str, Mapping[str, Any]], tree: SourceTree) -> CaptureReading:
         """Read the tables, and the files in `captured/` that exist for them."""
-        kernels = [_KernelReader(name, table, tree) for name, table in tables.items()]
-        for kernel in kernels:
+        kernels = {name: KernelReader(name, table, tree) for name, table in tables.items()}
+        for kernel in kernels.values():
             kernel.read()
         return CaptureReading(
-            sections={kernel.name: tuple(kernel.sections) for kernel in kernels},
-            issues=tuple(issue for kernel in kernels for issue in kernel.table_issues.issues),
-            build_errors={kernel.name: tuple(kernel.capture_issues.issues) for kernel in kernels},
-            inputs=tuple(path for kernel in kernels for path in kernel.inputs),
+            sections={name: tuple(kernel.sections) for name, kernel in kernels.items()},
+            issues=tuple(issue for each in kernels.values() for issue in each.table_issues.issues),
+            build_errors={name: tuple(k.capture_issues.issues) for name, k in kernels.items()},
+            inputs=tuple(path for kernel in kernels.values() for path in kernel.inputs),
             tree=tree,
-            declarations={kernel.name: tuple(kernel.declarations) for kernel in kernels},
-            launch_tables={kernel.name: tuple(kernel.launch_tables) for kernel in kernels},
-            descriptions={kernel.name: tuple(kernel.descriptions) for kernel in kernels},
-            launches={
-                kernel.name: kernel.launches for kernel in kernels if kernel.launches is not None
-            },
+            kernels=kernels,
         )
 
 
 READER = CaptureReader()
 
 
-class _KernelReader:
-    """Reads the `capture` tables of one kernel; `CaptureReading` describes the attributes."""
+class KernelReader:
+    """Reads the `capture` tables of one kernel, and keeps what is in them."""
 
     def __init__(self, name: str, table: Mapping[str, Any], tree: SourceTree) -> None:
         self.name, self._table, self._tree = name, table, tree
@@ -131,18 +119,21 @@ class _KernelReader:
         self.sections: list[PluginSection] = []
         self.inputs: list[str] = []
         self.declarations: list[Declaration] = []
+        """Tables with `function`."""
         self.launch_tables: list[CaptureSection] = []
+        """Tables with `launches`."""
         self.descriptions: list[Mapping[str, Any]] = []
+        """Descriptions of the functions, as in `captured/` but without their ops."""
         self.launches: LaunchKernel | None = None
+        """The launches that are compiled."""
 
     def read(self) -> None:
         """Fill the attributes."""
         functions = []
-        for index, (table, section) in enumerate(self._tables()):
-            if section is not None and section.launches:
+        for place, table, section in self._tables():
+            if section.launches:
                 self.launch_tables.append(section)
-            elif section is not None:
-                place = self.table_issues.at(index)
+            else:
                 declaration = read_declaration(section, place)
                 if declaration is not None:
                     self.declarations.append(declaration)
@@ -163,8 +154,8 @@ class _KernelReader:
                 for problem in error.problems
             )
 
-    def _tables(self) -> Iterator[tuple[Mapping[str, Any], CaptureSection | None]]:
-        """Pairs of a table and its checked form; None in place of a table with an error."""
+    def _tables(self) -> Iterator[tuple[IssueCollector, Mapping[str, Any], CaptureSection]]:
+        """The tables without errors, each with its place and its checked form."""
         value = self._table[KEY]
         if not isinstance(value, list):
             self.table_issues.error("must be a list of tables", f"`[[kernel.{self.name}.{KEY}]]`")
@@ -175,15 +166,13 @@ class _KernelReader:
                 section = CaptureSection.model_validate(table)
             except ValidationError as error:
                 place.issues.extend(table_issues(error, CaptureSection, place.path))
-                yield {}, None
                 continue
             given = [key for key in ("function", "launches") if key in table]
             if len(given) == 1:
-                yield table, section
+                yield place, table, section
                 continue
             message = "has both `function` and `launches`" if given else "names nothing to capture"
             place.error(message, '`function = "module:name"`, or `launches = ["module"]`')
-            yield {}, None
 
     def _source_digests(self) -> SourceDigests:
         """Digests of the functions in the files of `src`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbuild.plugins.capture.conditions import Tree
 from kbuild.plugins.capture.programs import Buffer, CapturedArgument, CaptureError, Program
-from kbuild.plugins.capture.values import evaluated, factors, is_contiguous, number_of, numbers
+from kbuild.plugins.capture.values import evaluated, factors, is_contiguous, number_of
 
 _COPY = {"string": "contiguous_format"}
 
@@ -120,8 +120,8 @@ class OpResults:
                 layouts.append((list(value["sizes"]), None))
                 continue
             view: dict[str, Any] = {
-                "shape": numbers(value["sizes"]),
-                "strides": numbers(value["strides"]),
+                "shape": [*map(number_of, value["sizes"])],
+                "strides": [*map(number_of, value["strides"])],
             }
             if value["offset"] != "0":
                 view["offset"] = number_of(value["offset"])

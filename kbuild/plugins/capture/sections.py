@@ -7,21 +7,21 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from kbuild.plugins.capture.conditions import Tree, tree_of
+from kbuild.plugins.capture.conditions import tree_of
 from kbuild.plugins.capture.constants import ConstantWriter, dtype_rule
 from kbuild.plugins.capture.programs import (
     Buffer,
     CapturedArgument,
     CaptureError,
-    Path,
     Program,
     Step,
+    roots_of,
+    written_roots,
 )
 from kbuild.plugins.capture.results import OpResults
-from kbuild.plugins.capture.steps import roots_of, written_roots
 from kbuild.plugins.capture.values import (
     BATCH,
     CAPABILITIES,
@@ -30,7 +30,6 @@ from kbuild.plugins.capture.values import (
     launch_number,
     literal,
     number_of,
-    numbers,
     usual,
     with_batch,
 )
@@ -52,26 +51,21 @@ class OpWriter:
     bounds: Mapping[str, tuple[int, int]]
     contiguous: Sequence[str] = ()
     """Arguments that must be contiguous."""
-    toplevel: Tree = field(init=False)
-    views: dict[str, dict[str, Any]] = field(default_factory=dict)
-    given: list[str] = field(default_factory=list)
-    """Requirements: a tensor that may be None is there wherever a step uses it."""
-    results: OpResults = field(init=False)
-    constants: ConstantWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.toplevel = tree_of({leaf: p.answers for leaf, p in enumerate(self.program.paths)})
+        self.views: dict[str, dict[str, Any]] = {}
+        self.given: list[str] = []
+        """Requirements: a tensor that may be None is there wherever a step uses it."""
+        self.tree = tree_of({leaf: p.answers for leaf, p in enumerate(self.program.paths)})
         # The author's errors are leaves that no call may take.
         refused = {leaf for leaf, path in enumerate(self.program.paths) if path.raises}
         names = [argument.name for argument in self.arguments]
         writes = bool(self.mutated())
-        self.results = OpResults(self.program, self.toplevel, refused, names, writes)
+        self.results = OpResults(self.program, self.tree, refused, names, writes)
         tensors = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
         self.constants = ConstantWriter(
-            self.program, self.toplevel, refused, self.bounds, names, tensors
+            self.program, self.tree, refused, self.bounds, names, tensors
         )
-
-    # the table
 
     def section(self) -> dict[str, Any]:
         """The op's table.
@@ -83,31 +77,21 @@ class OpWriter:
         self.views |= self.results.views
         launches = [self._step(step) for step in self.program.steps]
         launches += self.results.steps(self._tensor)
-        schema = self._schema()
-        table: dict[str, Any] = {
-            "schema": schema,
-            "shapes": self._shapes(),
-            "dtypes": self._dtypes(),
-        }
-        contiguous = [a.name for a in self.arguments if a.name in self.contiguous]
-        if contiguous:
-            table["contiguous"] = contiguous
-        requirements = self._requirements()
-        if requirements:
-            table["require"] = requirements
         temporaries = [b.name for b in self._temporaries()]
         # An op returns a view of a temporary alone.
         results = self.results.all()
         temporaries += [name for name in self.results.shapes if name not in results]
-        if temporaries:
-            table["temporaries"] = temporaries
-        if fills := self._fills():
-            table["fill"] = fills
-        if self.views:
-            table["views"] = self.views
-        if self.results.returned:
-            table["returned"] = self.results.returned
-        table["launch"] = launches
+        needed = {"schema": self._schema(), "shapes": self._shapes(), "dtypes": self._dtypes()}
+        more = {
+            "contiguous": [a.name for a in self.arguments if a.name in self.contiguous],
+            "require": self._requirements(),
+            "temporaries": temporaries,
+            "fill": self._fills(),
+            "views": self.views,
+            "returned": self.results.returned,
+        }
+        given = {key: value for key, value in more.items() if value}
+        table: dict[str, Any] = {**needed, **given, "launch": launches}
         owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
         return with_batch(table, owner.name, owner.sizes) if owner is not None else table
 
@@ -152,10 +136,6 @@ class OpWriter:
         ]
         return f"{self.name}({', '.join(parts)}) -> ({', '.join(names)})"
 
-    # results
-
-    # shapes and dtypes
-
     def _shapes(self) -> dict[str, Any]:
         shapes: dict[str, Any] = {
             a.name: list(a.sizes) for a in self.arguments if a.sizes or a.kind.startswith("Tensor")
@@ -196,9 +176,13 @@ class OpWriter:
                 if most < _LARGEST:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
-        archs = [_arch_of(path) for path in self.program.paths]
+        # The GPU that a path was captured for; none if it is for all those of NVIDIA.
+        archs = [
+            {q for q, yes in path.configuration.answers if yes and q.startswith("capability() == ")}
+            for path in self.program.paths
+        ]
         if all(archs):
-            requirements.append(" or ".join(sorted({*archs})))
+            requirements.append(" or ".join(sorted(set().union(*archs))))
         elif not any(archs) and any(
             "capability()" in question
             for path in self.program.paths
@@ -206,9 +190,7 @@ class OpWriter:
         ):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
-        return [*requirements, *self.toplevel.requirements(taken), *dict.fromkeys(self.given)]
-
-    # steps
+        return [*requirements, *self.tree.requirements(taken), *dict.fromkeys(self.given)]
 
     def _step(self, step: Step) -> dict[str, Any]:
         table = self._launch(step) if "launch" in step.step else self._aten(step)
@@ -231,17 +213,18 @@ class OpWriter:
         return {
             "aten": step.step["aten"],
             "arguments": [
-                self._aten_dtype(step, at)
+                # A dtype may be another one on each path.
+                {
+                    "dtype": self.constants.dtype_constant(
+                        {leaf: own["arguments"][at] for leaf, own in step.variants.items()}
+                    )
+                }
                 if value and "dtype" in value and "tensor" not in value
                 else self._aten_argument(value)
                 for at, value in enumerate(step.step["arguments"])
             ],
             "results": [self.results.tensor_name(name) for name in step.step["results"]],
         }
-
-    def _aten_dtype(self, step: Step, position: int) -> dict[str, str]:
-        values = {leaf: variant["arguments"][position] for leaf, variant in step.variants.items()}
-        return {"dtype": self.constants.dtype_constant(values)}
 
     def _aten_argument(self, value: Any) -> Any:
         if value is None:
@@ -266,15 +249,9 @@ class OpWriter:
         buffer = self.program.buffers.get(root)
         if buffer is not None:
             same = [*value["sizes"]] == [*buffer.sizes] and [*value["strides"]] == [*buffer.strides]
-            same = (
-                same
-                and (buffer.produced or is_contiguous(value))
-                and (
-                    root not in self.results.names
-                    or name not in self.results.shapes
-                    or [*value["sizes"]] == self.results.shapes[name]
-                )
-            )
+            same = same and (buffer.produced or is_contiguous(value))
+            if root in self.results.names and name in self.results.shapes:
+                same = same and [*value["sizes"]] == self.results.shapes[name]
         else:
             argument = next(a for a in self.arguments if a.name == root)
             own = [f"stride({root}, {axis})" for axis in range(len(argument.sizes))]
@@ -283,9 +260,9 @@ class OpWriter:
             )
         if same and value["offset"] == "0":
             return name
-        view: dict[str, Any] = {"of": name, "shape": numbers(value["sizes"])}
+        view: dict[str, Any] = {"of": name, "shape": [*map(number_of, value["sizes"])]}
         if not is_contiguous(value):
-            view["strides"] = numbers(value["strides"])
+            view["strides"] = [*map(number_of, value["strides"])]
         if value["offset"] != "0":
             view["offset"] = number_of(value["offset"])
         for known, other in self.views.items():
@@ -392,9 +369,3 @@ class OpWriter:
         if "list" in value:
             return [self._launch_argument(item) for item in value["list"]]
         return launch_number(value)
-
-
-def _arch_of(path: Path) -> str:
-    """The condition of the GPU that a path was captured for; empty if it is for those of NVIDIA."""
-    answers = path.configuration.answers
-    return next((q for q, yes in answers if yes and q.startswith("capability() == ")), "")

@@ -100,12 +100,19 @@ def capture(
     names = op_names(declaration)
     declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.sources]
-    request = {
+    request: dict[str, Any] = {
+        "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        # Sizes of ordinary calls.
+        "examples": {
+            name: min(max(4096, least), most) for name, (least, most) in declaration.sizes.items()
+        },
+        "backward": declaration.backward,
         "names": names,
         "generated": captured.captured_as != language.name,
         "device": vendor_facts("cuda"),
-        **_declared(declaration),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
@@ -126,28 +133,10 @@ def capture(
     return wrapper, notes
 
 
-def _declared(declaration: Declaration) -> dict[str, Any]:
-    """The keys of a request to the worker that follow from the table alone."""
-    return {
-        "function": declaration.function,
-        "arguments": declaration.arguments,
-        "sizes": declaration.sizes,
-        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
-        "backward": declaration.backward,
-    }
-
-
 def captured_kernel(
     kernel: str, section: DslSection, ops: Sequence[Mapping[str, Any]], name: str
 ) -> AotKernel:
-    """The kernel that a build makes of a captured function, for one arch.
-
-    Args:
-        kernel: the section's name.
-        section: the section.
-        ops: of the function.
-        name: of the function.
-    """
+    """The kernel that a build makes of a function of the section `kernel`, for one arch."""
     captured_as = captured_language(section.language).captured_as
     table = {**section.table, "src": [*section.sources], "op": [*ops]}
     if captured_as not in ("", section.language):
@@ -353,9 +342,9 @@ def _read(
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:
     """The error for a language whose kernels are not captured."""
-    attribute = declaration.function.partition(":")[2].partition(".")[0]
     text = file.read_text("utf-8", "replace")
-    match = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
+    name = re.escape(declaration.attribute)
+    match = re.search(rf"^(?:class|def|async def)\s+{name}\b", text, re.MULTILINE)
     line = text.count("\n", 0, match.start()) + 1 if match else 1
     message = f"launches `{language.name}` kernels, which cannot be captured"
     place = f"{file.resolve()}:{line}"
@@ -381,8 +370,3 @@ def _import_root(path: str, source: str) -> str:
         if path.endswith(end):
             return path.removesuffix(end)
     return posixpath.dirname(path)
-
-
-def _example(least: int, most: int) -> int:
-    """A size of ordinary calls."""
-    return min(max(4096, least), most)

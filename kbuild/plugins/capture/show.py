@@ -9,9 +9,7 @@ from typing import Any
 def shown(description: Mapping[str, Any], images: Mapping[str, str]) -> Iterator[str]:
     """The lines of `kbuild capture --show` for one function.
 
-    Args:
-        description: the content of its file.
-        images: op -> how many images it has for one arch, and why.
+    `images` has, by op, how many images it has for one arch, and why.
     """
     yield f"{description['function']} ({description['source']})"
     yield f"  {description['schema']}"

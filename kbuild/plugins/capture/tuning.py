@@ -35,12 +35,7 @@ def tuning_sizes(
 
     Sizes that the author's keys name have several values, others one.
 
-    Args:
-        section: the op's table.
-        arguments: of the op.
-        steps: of the program.
-        bounds: of the sizes.
-        values: of arguments that are neither tensors nor sizes, the usual one first.
+    `values` has those of arguments that are neither tensors nor sizes, the usual one first.
     """
     tuned = [step.step for step in steps if step.step.get("key") is not None]
     if not tuned:
@@ -137,12 +132,7 @@ def _names(size: Any) -> Collection[str]:
 
 
 def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The op with the author's own `tune` table.
-
-    Args:
-        op: its table.
-        table: `tune` of the author's `capture` table.
-    """
+    """The op with the author's own `tune` table, of its `capture` table."""
     sizes = dict(op.get("tune", {}).get("sizes", {}))
     if not sizes or not table:
         return op

@@ -107,11 +107,6 @@ def number_of(text: str) -> int | float | str:
     return float(text) if is_number(text) and math.isfinite(float(text)) else text
 
 
-def numbers(texts: Sequence[str]) -> list[Any]:
-    """Convert each with `number_of`."""
-    return [number_of(text) for text in texts]
-
-
 def launch_number(value: Mapping[str, str]) -> Any:
     """A number or a boolean as an argument of a launch."""
     ((kind, text),) = value.items()
@@ -152,16 +147,6 @@ EVALUATION = {
 }
 """The functions of expressions, for `eval`."""
 _QUERIES = {"size", "stride", "address", "sm_count", "capability"}
-
-
-def truth(condition: str, values: Mapping[str, int | float]) -> bool:
-    """True if a condition holds.
-
-    Args:
-        condition: as `Symbols.guards` gives it.
-        values: of the call: `size(x, 0)`, `N`, `eps`.
-    """
-    return bool(evaluated(condition, values))
 
 
 def evaluated(text: str, values: Mapping[str, int | float]) -> Any:
@@ -227,6 +212,21 @@ def names_of(text: str) -> frozenset[str]:
     return frozenset(_function(text)[1])
 
 
+def names_in(value: Any) -> set[str]:
+    """Names in the expressions of a part of a run."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(names_in, value))
+    names: set[str] = set()
+    for key, item in value.items() if isinstance(value, Mapping) else ():
+        if key in ("int", "float", "bool", "offset") and isinstance(item, str):
+            names |= names_of(item)
+        elif key in ("sizes", "strides", "grid") and isinstance(item, list):
+            names |= set().union(*map(names_of, item))
+        else:
+            names |= names_in(item)
+    return names
+
+
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
     """A shape with names for the dimensions of `...`."""
     return tuple(
@@ -237,18 +237,14 @@ def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
 def with_batch(table: dict[str, Any], owner: str, sizes: Sequence[str]) -> dict[str, Any]:
     """The table of an op with `...` for the batch dimensions; it may use only their product.
 
-    Args:
-        table: names each dimension.
-        owner: an argument that has the batch dimensions.
-        sizes: of the argument.
+    `owner` is an argument that has the batch dimensions, with `sizes`.
     """
     batch = [name for name in sizes if name in BATCH]
     table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}
     if len(batch) == 1:  # it is the product, too
         text = re.sub(rf"\b{batch[0]}\b", ROWS, json.dumps(table))
         table = json.loads(text)
-    left = [name for name in batch if re.search(rf"\b{name}\b", json.dumps(table))]
-    if left:
+    if re.search(rf"\b({'|'.join(batch)})\b", json.dumps(table)):
         raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
     if re.search(rf"\b{ROWS}\b", json.dumps(table)):
         rest = " * ".join(size for size in sizes if size not in BATCH) or "1"

@@ -11,27 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbuild.plugins.capture.constants import WITHOUT_MEANING
 from kbuild.plugins.capture.op_calls import (
     DifferenceError,
     OpCall,
     TensorLayout,
     dense_strides,
     expanded_layout,
-    first_row,
     is_same_number,
     recorded,
     tensor_text,
 )
-from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError, written_roots
 from kbuild.plugins.capture.questions import answers_of
-from kbuild.plugins.capture.steps import written_roots
 from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _COPIES = ("contiguous", "clone", "_to_copy")
 _CONTIGUOUS = {"string": "contiguous_format"}
-_WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that have no effect with these values."""
 
 
 @dataclass
@@ -46,15 +43,13 @@ class Comparison:
     position: int = 0
 
     def __post_init__(self) -> None:
-        self.steps = [s for s in self.trace["steps"] if not self._is_copy(s)]
         self.buffers = {buffer["name"]: buffer for buffer in self.trace["buffers"]}
-
-    def _is_copy(self, step: Mapping[str, Any]) -> bool:
-        """True if a step of the function is `contiguous`; it is then remembered as a copy."""
-        if step.get("aten") != "contiguous":
-            return False
-        self.copies[step["results"][0]] = recorded(step["arguments"][0])
-        return True
+        self.steps = []
+        for step in self.trace["steps"]:
+            if step.get("aten") == "contiguous":
+                self.copies[step["results"][0]] = recorded(step["arguments"][0])
+            else:
+                self.steps.append(step)
 
     def follow(self, call: OpCall, end: int) -> None:
         """Compare the steps of an op with the function's up to a place.
@@ -62,7 +57,7 @@ class Comparison:
         Raises:
             DifferenceError: the op does something else.
         """
-        for step in call.steps():
+        for step in call.taken(call.op.section["launch"]):
             own = self._next(end, _name(step))
             try:
                 if self._copied(call, step, own):
@@ -122,8 +117,6 @@ class Comparison:
             raise DifferenceError(f"calls `{name}`{instead}")
         (self._call if "aten" in step else self._launch)(call, step, own)
 
-    # tensors
-
     def _origin(self, tensor: TensorLayout) -> tuple[Any, ...]:
         """Memory and offset of a tensor; a copy of a contiguous tensor counts as the tensor."""
         offset, root = tensor.offset, tensor.root
@@ -162,20 +155,18 @@ class Comparison:
         ):
             raise DifferenceError(f"fills with {fill}, not {wanted}", buffer["line"])
 
-    # steps
-
     def _launch(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         # The grid may depend on constants of the candidate that was launched.
         call.names.update(own["candidate"])
         rows = step.get("configs", [])
-        row = {} if rows == "autotune" else first_row(call, rows)
+        row = {} if rows == "autotune" else next(call.taken(rows), {})
         known = {**step["args"], **step.get("constants", {}), **row}
         for name, value in (*own["arguments"].items(), *own["constants"].items()):
             if name not in known or not self._is_equal(call, known[name], value, step):
                 raise DifferenceError(self._unequal(call, name, known.get(name), value))
         options = {name: v for name, v in own["options"].items() if v is not None}
         for name, value in options.items():
-            if {name: next(iter(value.values()))} in _WITHOUT_MEANING or rows == "autotune":
+            if {name: next(iter(value.values()))} in WITHOUT_MEANING or rows == "autotune":
                 continue
             if name not in row or not self._is_equal(call, row[name], value, step):
                 raise DifferenceError(self._unequal(call, name, row.get(name), value))
@@ -251,8 +242,6 @@ class Comparison:
             except (TypeError, NameError, KeyError):
                 text = given
         return f"passes {text} as `{name}`, not {wanted}"
-
-    # results
 
     def results(
         self, call: OpCall, places: Sequence[Sequence[str]], names: Sequence[str], values: Any

@@ -6,15 +6,15 @@ A worker gets the variant, and the project's files that git tracks or does not i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.pipeline.testing import ProjectTests, TestReport, parse_junit
 from kbuild.plugins.cluster.connect import variant_executor
-from kbuild.plugins.cluster.jobs import FileArchive, archive_files, job_digest
+from kbuild.plugins.cluster.jobs import archive_files, job_digest
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
@@ -84,54 +84,22 @@ def files_of_variant(folder: Path) -> dict[str, Path]:
     }
 
 
-@dataclass(frozen=True)
-class VariantRuns:
-    """Runs of variants on workers: one job for each."""
+def _publish(executor: ClusterExecutor, files: Mapping[str, Path]) -> str:
+    """Put files down for workers; their digest."""
+    archive = archive_files(files)
+    executor.publish(archive.digest, archive.data)
+    return archive.digest
 
-    executor: ClusterExecutor
-    services: Services
 
-    def publish(self, files: Mapping[str, Path]) -> str:
-        """Put files down for workers; their digest."""
-        archive: FileArchive = archive_files(files)
-        self.executor.publish(archive.digest, archive.data)
-        return archive.digest
-
-    def unit(
-        self, variant: str, request: Mapping[str, Any], archives: Mapping[str, str]
-    ) -> WorkUnit:
-        """A run of a variant, whose job is put down; `archives` are digests, see `publish`."""
-        job = {**request, "variant": variant, "archives": dict(archives)}
-        data = json.dumps(job, sort_keys=True).encode()
-        name = job_digest(data)
-        self.executor.publish(name, data)
-        return WorkUnit(name, variant, name)
-
-    def execute(
-        self, units: Sequence[WorkUnit], title: str, take: Callable[[UnitResult], None]
-    ) -> dict[str, list[str]]:
-        """Run units; why nobody ran those that are left, by variant."""
-        done = 0
-        with self.services.ui.progress(title, len(units)) as progress:
-
-            def deliver(result: UnitResult) -> None:
-                nonlocal done
-                done += 1
-                label = f"{result.unit.label} on {result.worker} ({self.executor.load})"
-                progress.update(done, len(units), label)
-                take(result)
-
-            left = self.executor.execute(units, deliver)
-        return {unit.label: self._reasons(unit) for unit in left}
-
-    def _reasons(self, unit: WorkUnit) -> list[str]:
-        workers = self.executor.workers.values()
-        reasons = [
-            f"worker {worker.name}: {worker.excluded or worker.refused[unit.job]}"
-            for worker in sorted(workers, key=lambda worker: worker.name)
-            if worker.excluded or unit.job in worker.refused
-        ]
-        return reasons or ["every worker that had it was lost" if workers else "there is no worker"]
+def _reasons(executor: ClusterExecutor, unit: WorkUnit) -> list[str]:
+    """The reasons that nobody ran a unit."""
+    workers = executor.workers.values()
+    reasons = [
+        f"worker {worker.name}: {worker.excluded or worker.refused[unit.job]}"
+        for worker in sorted(workers, key=lambda worker: worker.name)
+        if worker.excluded or unit.job in worker.refused
+    ]
+    return reasons or ["every worker that had it was lost" if workers else "there is no worker"]
 
 
 def run_on_cluster(
@@ -150,22 +118,27 @@ def run_on_cluster(
     rest = tuple(part.replace(f"{root}/", "") for part in tests.rest)
     request = {"tests": {**asdict(tests), "rest": rest}}
     reports: dict[str, TestReport] = {}
+    with (
+        variant_executor(where, services) as executor,
+        services.ui.progress("testing", len(folders)) as progress,
+    ):
+        project = _publish(executor, files_for_tests(root, services.runner))
+        units = []
+        for folder in folders:
+            archives = {"project": project, "variant": _publish(executor, files_of_variant(folder))}
+            job = {**request, "variant": folder.name, "archives": archives}
+            data = json.dumps(job, sort_keys=True).encode()
+            name = job_digest(data)
+            executor.publish(name, data)
+            units.append(WorkUnit(name, folder.name, name))
 
-    def take(result: UnitResult) -> None:
-        reports[result.unit.label] = parse_report(result)
+        def deliver(result: UnitResult) -> None:
+            reports[result.unit.label] = parse_report(result)
+            label = f"{result.unit.label} on {result.worker} ({executor.load})"
+            progress.update(len(reports), len(units), label)
 
-    with variant_executor(where, services) as executor:
-        runs = VariantRuns(executor, services)
-        project = {"project": runs.publish(files_for_tests(root, services.runner))}
-        units = [
-            runs.unit(
-                folder.name,
-                request,
-                {**project, "variant": runs.publish(files_of_variant(folder))},
-            )
-            for folder in folders
-        ]
-        refusals = runs.execute(units, "testing", take)
+        left = executor.execute(units, deliver)
+        refusals = {unit.label: _reasons(executor, unit) for unit in left}
     return [reports[folder.name] for folder in folders if folder.name in reports], refusals
 
 

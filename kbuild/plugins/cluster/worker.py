@@ -27,7 +27,6 @@ from typing import Any
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit.command import COMPILER_VARIABLES
-from kbuild.plugins.cluster.devices import VISIBLE_DEVICES
 from kbuild.plugins.cluster.jobs import (
     FileArchive,
     ImageJob,
@@ -59,7 +58,7 @@ _PASSED_VARIABLES = (
     "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
     "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_SANDBOX",
-    PYTHON_VARIABLE, *VISIBLE_DEVICES,
+    PYTHON_VARIABLE, "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 )  # fmt: skip
 """Variables of compilers, toolchains and GPUs in the worker's environment, and those of pip."""
 _PREPARE_SECONDS = 3600.0
@@ -189,9 +188,7 @@ class WorkerState:
         own = {"runs_on": self.runtime, "folders": folders, "cache": str(self.cache)}
         limit = 2 * seconds + _WAIT_SECONDS  # a GPU may be held by another run
         answer = self._ask({**request, **own, "seconds": seconds}, limit)
-        outputs = answer.get("outputs", {})
-        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
-        return {**answer, "outputs": packed, "seconds": time.monotonic() - began}
+        return {**answer, "seconds": time.monotonic() - began}
 
     def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
         entry = _entry_of(unit)
@@ -206,10 +203,7 @@ class WorkerState:
         # Dask calls this in as many threads as there are processors.
         memory = self._run.budget.memory // self.jobs
         request = {"job": job.decode(), "keys": keys, "memory": memory, "cache": str(self.cache)}
-        answer = self._ask(request, seconds)
-        outputs = answer.get("outputs", {})
-        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
-        return {**answer, "outputs": packed} if packed else dict(answer)
+        return self._ask(request, seconds)
 
     def _compile(self, unit: ObjectUnit, seconds: float) -> str:
         """Compile one unit; the reason that the launcher failed, empty when it did not."""
@@ -280,10 +274,11 @@ class WorkerState:
             raise ToolchainError(str(answer["refusal"]))
         return answer
 
-    def _ask(
-        self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
-    ) -> Mapping[str, Any]:
-        """Run kbuild in a process of its own, without this one's state, and read its answer."""
+    def _ask(self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS) -> dict[str, Any]:
+        """Run kbuild in a process of its own, without this one's state, and read its answer.
+
+        Files in it, under `outputs`, are compressed.
+        """
         python = str(canonical_interpreter(Path(sys.executable)))
         environ = {**self._environ, "KBUILD_CACHE_DIR": str(self.cache)}
         command = (python, "-m", _PREPARE_PROGRAM)
@@ -292,7 +287,10 @@ class WorkerState:
         lines = done.output.strip().splitlines()
         if not done.ok or not lines:
             raise ToolchainError("kbuild failed on the worker:\n" + "\n".join(lines[-_TAIL:]))
-        answer: Mapping[str, Any] = parse_json(lines[-1], "the answer", "an answer")
+        answer: dict[str, Any] = parse_json(lines[-1], "the answer", "an answer")
+        if outputs := answer.get("outputs"):
+            packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
+            answer["outputs"] = packed
         return answer
 
 

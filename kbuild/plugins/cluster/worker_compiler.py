@@ -20,8 +20,9 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from kbuild.backends import BACKENDS
@@ -37,7 +38,6 @@ from kbuild.pipeline.testing import ProjectTests, TestProcess
 from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plan.metadata import read_metadata
 from kbuild.plan.selection import Selection, systems_in_names
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
 from kbuild.plugins.cluster.jobs import (
     IMAGE_SUFFIXES,
     CompileJob,
@@ -48,12 +48,12 @@ from kbuild.plugins.cluster.jobs import (
 from kbuild.plugins.cluster.objects import object_units
 from kbuild.project.variant import Variant, host_system
 from kbuild.system.budget import make_budget, open_run
-from kbuild.system.errors import BuildError, KbuildError, ToolchainError
+from kbuild.system.errors import BuildError, KbuildError, StorageError, ToolchainError
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner, Runner
 from kbuild.system.services import Services
 from kbuild.system.store import open_store
-from kbuild.system.temporary import temporary_folder
+from kbuild.system.temporary import temporary_base, temporary_folder
 from kbuild.system.ui import Ui
 from kbuild.system.workspace import Workspace
 from kbuild.toolchains.facts import FactCache, interpreter_facts
@@ -65,8 +65,81 @@ _TIME_IS_OVER = (124, 137)
 """Exit codes of `timeout` that has ended its program."""
 _OF_USER = ("HOME", "USER", "LOGNAME")
 _OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
+_PAUSE = 0.1
+"""Seconds until a GPU that is held is tried again."""
 _MAX_OUTPUT = 256 << 10
 """Characters of a run's output that travel back: the last."""
+
+
+@dataclass(frozen=True)
+class WorkerRuntime:
+    """The interpreter and the devices with which a worker runs variants."""
+
+    python: str
+    """Path of the interpreter."""
+    version: str
+    """Version of Python."""
+    torch: str
+    """Version; empty without Torch."""
+    kernels: str
+    """Version of the client; empty without it."""
+    pytest: bool
+    devices: tuple[Device, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> WorkerRuntime:
+        """Read the object that `to_json` wrote."""
+        devices = tuple(Device(**device) for device in facts["devices"])
+        return cls(**{**facts, "devices": devices})
+
+    def to_json(self) -> dict[str, Any]:
+        """The runtime as a JSON object."""
+        return asdict(self)
+
+
+def device_environment(device: Device, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a process sees this GPU alone, and calls it the first."""
+    variable = BACKENDS.get(device.backend).visible_devices
+    number = int(device.id.rpartition(":")[2])
+    visible = [part.strip() for part in environ.get(variable, "").split(",") if part.strip()]
+    return {variable: visible[number] if number < len(visible) else str(number)}
+
+
+@contextmanager
+def held_device(
+    devices: Sequence[Device],
+    environ: Mapping[str, str],
+) -> Iterator[Device]:
+    """Wait for one of some GPUs that no other process of this user on this machine holds.
+
+    Raises:
+        StorageError: the locks cannot be written.
+    """
+    import fcntl
+
+    folder = Path(temporary_base()) / f"kbuild-devices-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    # The folder has a known name in a folder where everybody can write.
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise StorageError(f"`{folder}` belongs to another user")
+    while True:
+        for device in devices:
+            ((variable, value),) = device_environment(device, environ).items()
+            # A measurement of `kbuild tune` holds the lock of that name as well.
+            name = device.uuid or f"{variable}-{value.replace(os.sep, '_')}"
+            handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                continue
+            try:
+                yield device
+            finally:
+                os.close(handle)
+            return
+        sleep(_PAUSE)
 
 
 def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner) -> str:
@@ -94,9 +167,7 @@ def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner
 
 
 @contextmanager
-def device_for(
-    variant: Variant, folder: Path, runtime: WorkerRuntime
-) -> Iterator[WorkerDevice | None]:
+def device_for(variant: Variant, folder: Path, runtime: WorkerRuntime) -> Iterator[Device | None]:
     """A GPU that the images of a variant run on, held; None for variants of the processor.
 
     Raises:
@@ -165,10 +236,10 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     return {"outputs": outputs}
 
 
-def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:
+def _test_environment(space: Path, device: Device | None) -> dict[str, str]:
     """The variables that tests see of this machine's environment, and their GPU."""
     own = {name: text for name, text in os.environ.items() if name in _OF_USER}
-    gpu = device.environment(os.environ) if device else {}
+    gpu = device_environment(device, os.environ) if device else {}
     temporary = space / "tmp"
     temporary.mkdir()
     passed = {name: text for name, text in passed_variables().items() if name not in _OF_PROBES}
@@ -248,11 +319,7 @@ def find_runtime(asked: str, cache: Path) -> WorkerRuntime:
     if torch:
         with ProbeHost(runner, python, cache) as host:
             seen = host.devices().devices
-    devices = tuple(
-        WorkerDevice(backend=device.backend, **asdict(device))
-        for device in seen
-        if device.id != CPU
-    )
+    devices = tuple(device for device in seen if device.id != CPU)
     version, client = facts["python"]["version"], facts["kernels"] or ""
     release = torch["version"] if torch else ""
     return WorkerRuntime(str(python), version, release, client, has_pytest, devices)

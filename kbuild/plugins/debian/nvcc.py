@@ -12,25 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.plugins.debian.packages import (
-    DebianPackage,
-    PackageSet,
-    UnpackRules,
-    fetch_packages,
-    missing_downloader_reason,
-    unpack_deb,
-)
 from kbuild.project.matrix import arch_table
 from kbuild.system.errors import ToolchainError
+from kbuild.system.files import sha256_of_file
+from kbuild.system.processes import Runner
 from kbuild.system.store import Recipe, StoreEntry, open_store
+from kbuild.system.temporary import temporary_folder
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, StoredCudaToolkits, ToolVersions
@@ -45,13 +42,35 @@ _DATA_FILES = ("packages.json", "layout.toml", "nvcc.profile")
 
 
 @dataclass(frozen=True)
+class DebianPackage:
+    """One binary package."""
+
+    name: str
+    version: str
+    path: str
+    """Path of the package on mirrors, relative to their root."""
+    size: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return PurePosixPath(self.path).name
+
+    def is_in(self, folder: Path) -> bool:
+        """True if the folder has the package with the pinned content."""
+        file = folder / self.file
+        return file.is_file() and sha256_of_file(file) == self.sha256
+
+
+@dataclass(frozen=True)
 class DebianNvccPins:
     """Everything of Debian's that a store entry is made from."""
 
     suite: str
     nvcc: str
     """`12.4.131`."""
-    packages: tuple[DebianPackage, ...]
+    package: DebianPackage
     digest: str
     """SHA-256 over all data files: another digest, another store entry."""
 
@@ -60,11 +79,6 @@ class DebianNvccPins:
         """`12.4`."""
         parts = self.nvcc.split(".")
         return Version((int(parts[0]), int(parts[1])))
-
-    @property
-    def package_set(self) -> PackageSet:
-        """The packages that are fetched."""
-        return PackageSet(self.suite, self.packages, "install the CUDA toolkit and set CUDA_HOME")
 
     @property
     def title(self) -> str:
@@ -76,11 +90,10 @@ class DebianNvccPins:
 def pins() -> DebianNvccPins:
     """The package that this kbuild was tried with."""
     data = json.loads(data_text("packages.json"))
-    packages = tuple(DebianPackage(**package) for package in data.pop("packages"))
+    (package,) = data["packages"]
     content = "\0".join(data_text(name) for name in _DATA_FILES)
-    return DebianNvccPins(
-        **data, packages=packages, digest=hashlib.sha256(content.encode()).hexdigest()
-    )
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return DebianNvccPins(data["suite"], data["nvcc"], DebianPackage(**package), digest)
 
 
 def data_text(name: str) -> str:
@@ -89,9 +102,106 @@ def data_text(name: str) -> str:
 
 
 @cache
-def unpack_rules() -> UnpackRules:
-    """The rules for the places of the package's files."""
-    return UnpackRules.parse(data_text("layout.toml"))
+def _rules() -> tuple[tuple[re.Pattern[str], str], ...]:
+    import tomli
+
+    rules = tomli.loads(data_text("layout.toml"))["take"]
+    return tuple((re.compile(rule["from"]), rule["to"]) for rule in rules)
+
+
+def destination_of(path: str) -> str | None:
+    """The place of a package's file in the prefix; None if it is not needed."""
+    matches = ((pattern.fullmatch(path), target) for pattern, target in _rules())
+    return next((match.expand(target) for match, target in matches if match), None)
+
+
+MIRROR_VARIABLE = "KBUILD_DEBIAN_MIRROR"
+_APT_HELPER = Path("/usr/lib/apt/apt-helper")
+_APT_SANDBOX_OPTIONS = ("-o", "APT::Sandbox::User=root")  # the target folder is the user's own
+_DEBIAN_MIRROR = re.compile(r"\S+/debian/?")
+_INSTEAD = "install the CUDA toolkit and set CUDA_HOME"
+
+
+def missing_downloader_reason() -> str | None:
+    """Reason why this machine cannot fetch packages; None if it can."""
+    if _APT_HELPER.is_file() and shutil.which("apt-get"):
+        return None
+    return "needs apt to fetch Debian's packages"
+
+
+def find_mirror(environ: Mapping[str, str], runner: Runner) -> str:
+    """The mirror that the user names, else the one that this machine's apt uses for Debian.
+
+    Raises:
+        ToolchainError: apt has no Debian mirror configured.
+    """
+    if asked := environ.get(MIRROR_VARIABLE):
+        return asked.rstrip("/")
+    done = runner.run(("apt-get", "indextargets", "--format", "$(REPO_URI)"))
+    mirrors = [line for line in done.output.split() if _DEBIAN_MIRROR.fullmatch(line)]
+    if not done.ok or not mirrors:
+        raise ToolchainError(
+            "apt on this machine has no Debian mirror",
+            hint=f"set {MIRROR_VARIABLE} to one, or {_INSTEAD}",
+        )
+    return mirrors[0].rstrip("/")
+
+
+def fetch_package(
+    pins: DebianNvccPins, folder: Path, environ: Mapping[str, str], runner: Runner
+) -> Path:
+    """The package's file in `folder`, fetched by apt's own downloader if it is not there.
+
+    That has the machine's proxies and certificates. Apt's state and lists are not touched.
+
+    Raises:
+        ToolchainError: the package is gone from the mirror, or is not the pinned one.
+    """
+    package = pins.package
+    folder.mkdir(parents=True, exist_ok=True)
+    if not package.is_in(folder):
+        mirror = find_mirror(environ, runner)
+        what = (f"{mirror}/{package.path}", package.file, f"SHA256:{package.sha256}")
+        command = (str(_APT_HELPER), *_APT_SANDBOX_OPTIONS, "download-file", *what)
+        done = runner.run(command, cwd=folder)
+        if not package.is_in(folder):
+            if not re.search(r"404\b", done.output):
+                message = f"{package.file} could not be fetched from {mirror}"
+                raise ToolchainError(f"{message}:\n{done.output.strip()}")
+            raise ToolchainError(
+                f"Debian {pins.suite} has moved on: {mirror} no longer has {package.file}",
+                hint=f"set {MIRROR_VARIABLE} to an archive that keeps old packages, use a newer "
+                f"kbuild, or {_INSTEAD}",
+            )
+    return folder / package.file
+
+
+def unpack_package(deb: Path, root: Path, runner: Runner) -> None:
+    """Copy the wanted files of the package to their places below `root`.
+
+    Debian's own program unpacks it. The content is the pinned one, so it is not a hostile archive.
+
+    Raises:
+        ToolchainError: it cannot be unpacked, or a wanted file is a link to nothing in it.
+    """
+    with temporary_folder("deb") as folder:
+        done = runner.run(("dpkg-deb", "--extract", str(deb), str(folder)))
+        if not done.ok:
+            raise ToolchainError(f"{deb} cannot be unpacked:\n{done.output.strip()}")
+        for file, place in _wanted_files(folder):
+            if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
+                raise ToolchainError(f"`{file.relative_to(folder)}` of {deb} leads out of it")
+            target = root / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+            target.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
+
+
+def _wanted_files(folder: Path) -> Iterator[tuple[Path, str]]:
+    for file in sorted(folder.rglob("*")):
+        place = destination_of(file.relative_to(folder).as_posix())
+        if place is not None and (file.is_symlink() or not file.is_dir()):
+            yield file, place
 
 
 LICENCE_VARIABLE = "KBUILD_ACCEPT_LICENSE"
@@ -101,58 +211,9 @@ LICENCE_TITLE = "NVIDIA's End User License Agreement for the CUDA Toolkit"
 LICENCE_URL = "https://docs.nvidia.com/cuda/eula/"
 
 
-def is_licence_accepted(environ: Mapping[str, str]) -> bool:
-    """True when the variable names the licence."""
-    return LICENCE_NAME in {name.strip() for name in environ.get(LICENCE_VARIABLE, "").split(",")}
-
-
-def licence_instruction() -> str:
-    """The remedy, for the sentence of a refusal."""
-    setting = f"{LICENCE_VARIABLE}={LICENCE_NAME}"
-    return f"read {LICENCE_TITLE} ({LICENCE_URL}), and set {setting} to accept it"
-
-
-_LAYOUT = 1
+_LAYOUT = 2
 """Counts changes of what `make` does with the same inputs."""
 _EMPTY_ARCHIVE = b"!<arch>\n"
-
-
-def nvcc_recipe(pins: DebianNvccPins, headers: LockedToolkit) -> Recipe:
-    """The package and the wheels, and how they are put together."""
-    inputs = {"layout": _LAYOUT, "debian": pins.digest, "wheels": cuda_recipe(headers).to_json()}
-    return Recipe("debian-nvcc", pins.nvcc, inputs)
-
-
-@dataclass(frozen=True)
-class DebianNvccMaker:
-    """Makes the prefix."""
-
-    pins: DebianNvccPins
-    wheels: CudaMaker
-    debs: Callable[[], list[Path]]
-    """Fetches the packages."""
-
-    def make(self, root: Path) -> dict[str, Any]:
-        """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
-        facts = self.wheels.make(root)
-        for deb in self.debs():
-            unpack_deb(deb, root, unpack_rules().destination)
-        (root / "bin" / "nvcc.profile").write_text(data_text("nvcc.profile"))
-        # Relocatable device code is not linked; nvcc names the library all the same.
-        (root / "lib" / "libcudadevrt.a").write_bytes(_EMPTY_ARCHIVE)
-        packages = [
-            {
-                "filename": package.file,
-                "sha256": package.sha256,
-                "size": package.size,
-                "fetched": package.size,
-                "how": "apt",
-            }
-            for package in self.pins.packages
-        ]
-        return {"sources": [*facts["sources"], *packages], "license": LICENCE_NAME}
-
-
 _DYNAMIC_RUNTIME = "--cudart=shared"  # wheels have no libcudart_static.a
 
 
@@ -180,9 +241,13 @@ class DebianNvccToolkits(StoredCudaToolkits):
             return f"debian-nvcc is for CUDA {own.major}, from {own} on"
         if self._headers is None:
             return f"the lock of toolchains has no headers of CUDA {own}"
-        if not is_licence_accepted(self.environ):
-            return f"to use nvcc {self.pins.title}, {licence_instruction()}"
-        return None if self._installed else missing_downloader_reason()
+        accepted = self.environ.get(LICENCE_VARIABLE, "").split(",")
+        if LICENCE_NAME not in map(str.strip, accepted):
+            setting = f"set {LICENCE_VARIABLE}={LICENCE_NAME} to accept it"
+            licence = f"{LICENCE_TITLE} ({LICENCE_URL})"
+            return f"to use nvcc {self.pins.title}, read {licence}, and {setting}"
+        is_installed = self._recipe is not None and self.installer.store.find(self._recipe)
+        return None if is_installed else missing_downloader_reason()
 
     def preview(self, release: str) -> ToolVersions:
         """See `CudaToolkitSource.preview`."""
@@ -224,13 +289,25 @@ class DebianNvccToolkits(StoredCudaToolkits):
             return there.touch()
         with self.installer.fetcher() as fetcher:
             wheels = CudaMaker(headers, fetcher, self.installer.stubs)
-            return self.installer.ensure(
-                recipe, DebianNvccMaker(self.pins, wheels, self._debs).make
-            )
+            return self.installer.ensure(recipe, lambda root: self._make(root, wheels))
 
-    def _debs(self) -> list[Path]:
-        runner = self.installer.runner
-        return fetch_packages(self.pins.package_set, self.cache / "downloads", self.environ, runner)
+    def _make(self, root: Path, wheels: CudaMaker) -> dict[str, Any]:
+        """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
+        runner, package = self.installer.runner, self.pins.package
+        facts = wheels.make(root)
+        deb = fetch_package(self.pins, self.cache / "downloads", self.environ, runner)
+        unpack_package(deb, root, runner)
+        (root / "bin" / "nvcc.profile").write_text(data_text("nvcc.profile"))
+        # Relocatable device code is not linked; nvcc names the library all the same.
+        (root / "lib" / "libcudadevrt.a").write_bytes(_EMPTY_ARCHIVE)
+        source = {
+            "filename": package.file,
+            "sha256": package.sha256,
+            "size": package.size,
+            "fetched": package.size,
+            "how": "apt",
+        }
+        return {"sources": [*facts["sources"], source], "license": LICENCE_NAME}
 
     @property
     def _headers(self) -> LockedToolkit | None:
@@ -238,11 +315,11 @@ class DebianNvccToolkits(StoredCudaToolkits):
 
     @property
     def _recipe(self) -> Recipe | None:
-        return nvcc_recipe(self.pins, self._headers) if self._headers else None
-
-    @property
-    def _installed(self) -> bool:
-        return self._recipe is not None and self.installer.store.find(self._recipe) is not None
+        if self._headers is None:
+            return None
+        wheels = cuda_recipe(self._headers).to_json()
+        inputs = {"layout": _LAYOUT, "debian": self.pins.digest, "wheels": wheels}
+        return Recipe("debian-nvcc", self.pins.nvcc, inputs)
 
     def _note(self, release: str) -> str:
         """The remark on what was used, and which of the release's own archs have no code for it."""

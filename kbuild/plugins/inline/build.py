@@ -20,10 +20,12 @@ from kbuild.plugins.capture.cli import declarations
 from kbuild.plugins.capture.session import capture, write_capture
 from kbuild.plugins.inline.headers import needs_whole_headers
 from kbuild.plugins.inline.project import (
-    general_text,
+    PYTHON_ALONE,
     python_functions,
+    python_sources,
     torch_release,
     write_project,
+    write_python_project,
 )
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.system.errors import (
@@ -36,7 +38,6 @@ from kbuild.system.errors import (
     install_command,
 )
 from kbuild.system.file_state import FileState
-from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
 from kbuild.system.record import Record
 from kbuild.system.store import open_store
@@ -65,7 +66,8 @@ def build_captured(
             hint='name some, e.g. `archs=["9.0"]`, or leave out `triton_captures`',
         )
     places = _captured_places(request)
-    _write_project(variant.root, request, torch_release, archs, places)
+    text = _section(request, torch_release, archs, places)
+    write_python_project(variant.root, request, places, text)
     project = open_project(variant.root)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     left = {}
@@ -83,11 +85,12 @@ def build_captured(
         else:
             write_capture(project.root, function, wrapper, notes)
     for reason in left.values():
-        text = f"{reason}; Triton compiles its kernels when they are launched"
-        warnings.warn(text, RuntimeWarning, stacklevel=_CALLER)
+        message = f"{reason}; Triton compiles its kernels when they are launched"
+        warnings.warn(message, RuntimeWarning, stacklevel=_CALLER)
     if left:
         captured = {name: at for name, at in places.items() if name not in left}
-        _write_project(variant.root, request, torch_release, archs, captured)
+        text = _section(request, torch_release, archs, captured)
+        write_python_project(variant.root, request, captured, text)
     return build_to_load(variant, cache)
 
 
@@ -106,41 +109,16 @@ def _captured_places(request: InlineRequest) -> dict[str, int]:
     return {name: places[name] for name in request.captures}
 
 
-def _write_project(
-    folder: Path,
-    request: InlineRequest,
-    torch_release: str,
-    archs: Collection[str],
-    captured: Mapping[str, int],
-) -> None:
-    package = f"torch-ext/{request.python_name}"
-    others = {name: at for name, at in python_functions(request).items() if name not in captured}
-    sources = {f"triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
-    texts = {f"{package}/{name}": text for name, text in sources.items()} if others else {}
-    build = general_text(request)
-    if captured:
-        texts |= sources
-        build += _section(request, torch_release, archs, captured, list(sources))
-    else:
-        build += "\n[torch-noarch]\n"
-    lines = [f'"""`{request.name}`, written by `kbuild.load_inline`."""', ""]
-    lines += ["from ._ops import ops"] if captured else []
-    lines += [f"from ._captured import {name}" for name in captured]
-    lines += [f"from .triton_sources_{at} import {name}" for name, at in others.items()]
-    lines += ["", f"__all__ = {json.dumps([*captured, *others])}", ""]
-    texts |= {"build.toml": build, f"{package}/__init__.py": "\n".join(lines)}
-    FileSet(texts).write(folder, force=True)
-
-
 def _section(
     request: InlineRequest,
     torch_release: str,
     archs: Collection[str],
     captured: Mapping[str, int],
-    sources: list[str],
 ) -> str:
     import tomlkit
 
+    if not captured:
+        return PYTHON_ALONE
     tables = []
     for name, at in captured.items():
         function = {"function": f"triton_sources_{at}:{name}", "name": name}
@@ -150,7 +128,7 @@ def _section(
         "backend": request.backend,
         "language": "triton",
         "toolchain": _pin(request),
-        "src": sources,
+        "src": list(python_sources(request)),
         key: list(archs),
         "capture": tables,
     }
@@ -160,9 +138,19 @@ def _section(
 
 def _labelled(text: str, request: InlineRequest) -> str:
     """The text with the strings' names instead of the files', and functions without modules."""
-    for at, source in enumerate(request.labelled_triton):
-        text = re.sub(rf"(?:[^\s`]*/)?triton_sources_{at}\.py(?=:)", source.label, text)
-        text = re.sub(rf"`triton_sources_{at}:", "`", text)
+    kinds = {
+        "cpp_sources": request.cpp,
+        "cuda_sources": request.cuda,
+        "sycl_sources": request.sycl,
+        "triton_sources": request.triton,
+    }
+    for kind, sources in kinds.items():
+        for at in range(len(sources)):
+            label = kind if len(sources) == 1 else f"{kind}[{at}]"
+            # A line follows: `a.cpp:3`, or `a.cu(3)` of nvcc.
+            file = rf"(?:[^\s`]*/)?{kind}_{at}\.(?:cpp|cu|hpp|py)(?=[:(])"
+            text = re.sub(file, label, text)
+            text = re.sub(rf"`{kind}_{at}:", "`", text)
     return text
 
 
@@ -210,7 +198,7 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
             write_project(variant.root, request, torch, is_whole=True)
             record = build_to_load(variant, cache)
     except BuildError as error:
-        raise _with_labels(error, request, variant.root) from None
+        raise _with_labels(error, request) from None
     observed = {**record.observed, **_headers_read(request, variant.root)}
     return Record(record.answer, observed, record.kbuild)
 
@@ -245,9 +233,9 @@ def _may_lack_header(error: BuildError, request: InlineRequest) -> bool:
     return _OF_A_HEADER.search(text) is not None
 
 
-def _with_labels(error: BuildError, request: InlineRequest, folder: Path) -> BuildError:
+def _with_labels(error: BuildError, request: InlineRequest) -> BuildError:
     """The error with the failing line first, and with the strings' names instead of the files'."""
-    first, *others = [_labelled_line(line, request, folder) for line in error.excerpt] or [""]
+    first, *others = [_labelled(line, request) for line in error.excerpt] or [""]
     if not first:
         return error
     return BuildError(first, excerpt=others, log=error.log, hint=error.hint)
@@ -263,17 +251,3 @@ def _headers_read(request: InlineRequest, folder: Path) -> dict[str, FileState]:
                 name: state for name, state in inputs if name.startswith(request.include_paths)
             }
     return states
-
-
-def _labelled_line(text: str, request: InlineRequest, folder: Path) -> str:
-    """A line of a compiler with the strings' names instead of the files'."""
-    for kind, count in (
-        ("cpp_sources", len(request.cpp)),
-        ("cuda_sources", len(request.cuda)),
-        ("sycl_sources", len(request.sycl)),
-    ):
-        for at in range(count):
-            label = kind if count == 1 else f"{kind}[{at}]"
-            pattern = rf"(?:{re.escape(str(folder))}/|/kernel/)?src/{kind}_{at}\.(?:cpp|cu|hpp)"
-            text = re.sub(pattern, label, text)
-    return text

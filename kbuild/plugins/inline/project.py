@@ -22,29 +22,26 @@ from kbuild.system import rendering
 from kbuild.system.errors import ConfigError, Problem, ToolchainError
 from kbuild.system.files import FileSet
 
+PYTHON_ALONE = "\n[torch-noarch]\n"
+"""The part of `build.toml` of a project that has nothing to compile."""
+
 
 def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole: bool) -> None:
-    """Write the project's files that differ.
+    """Write the project's files that differ, for the Torch in a folder.
 
-    Args:
-        folder: where `build.toml` goes.
-        request: what was asked for.
-        torch: the folder of the Torch that it is built for.
-        is_whole: whether Torch's own `<torch/all.h>` is compiled, instead of the parts of it that
-            the sources name.
+    With `is_whole`, Torch's own `<torch/all.h>` is compiled, instead of the parts of it that the
+    sources name.
 
     Raises:
         ConfigError: a function cannot be bound; at its line.
         OSError: there is no room.
     """
+    if not request.is_compiled:
+        write_python_project(folder, request)
+        return
     launchers = python_functions(request)
     package = f"torch-ext/{request.python_name}"
-    python = {f"{package}/triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
-    if not request.is_compiled:
-        python["build.toml"] = general_text(request) + "\n[torch-noarch]\n"
-        python[f"{package}/__init__.py"] = _package(request, (), launchers)
-        FileSet(python).write(folder, force=True)
-        return
+    python = {f"{package}/{name}": text for name, text in python_sources(request).items()}
     cpp, functions = _functions(request, launchers)
     operators = frozenset() if is_whole or request.is_stable else operators_of(torch)
     texts = python | {
@@ -65,6 +62,36 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
     for part in () if request.is_stable else ("torch", "ATen", "thrust"):
         for name in rendering.names(f"inline/{kind}/{part}", "*.h"):
             texts[f"include/{name.removeprefix(f'inline/{kind}/')}"] = rendering.read(name)
+    FileSet(texts).write(folder, force=True)
+
+
+def python_sources(request: InlineRequest) -> dict[str, str]:
+    """The files with the Python source code."""
+    return {f"triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
+
+
+def write_python_project(
+    folder: Path,
+    request: InlineRequest,
+    captured: Collection[str] = (),
+    section: str = PYTHON_ALONE,
+) -> None:
+    """Write a project of Python source code alone.
+
+    `section` is the part of `build.toml` that has the captured functions. The other functions are
+    modules of the package.
+    """
+    package, sources = f"torch-ext/{request.python_name}", python_sources(request)
+    others = {n: at for n, at in python_functions(request).items() if n not in captured}
+    texts = {f"{package}/{name}": text for name, text in sources.items()} if others else {}
+    texts |= sources if captured else {}
+    lines = [f'"""`{request.kernel_name}`, written by `kbuild.load_inline`."""', ""]
+    lines += ["from ._ops import ops"] if captured else []
+    lines += [f"from ._captured import {name}" for name in captured]
+    lines += [f"from .triton_sources_{at} import {name}" for name, at in others.items()]
+    lines += ["", f"__all__ = {json.dumps([*captured, *others])}", ""]
+    build = general_text(request) + section
+    texts |= {"build.toml": build, f"{package}/__init__.py": "\n".join(lines)}
     FileSet(texts).write(folder, force=True)
 
 
@@ -236,15 +263,14 @@ def _package(
     prefix = _unused_prefix(
         [*names, *(part.name for _, function, _ in functions for part in function.parameters)]
     )
-    if request.is_compiled:
-        lines += [
-            "import torch",
-            "",
-            "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
-            "",
-            f"ops = torch.ops.{request.namespace}",
-            "# Builtins, as functions of pybind11 are: torch.compile does not trace them.",
-        ]
+    lines += [
+        "import torch",
+        "",
+        "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
+        "",
+        f"ops = torch.ops.{request.namespace}",
+        "# Builtins, as functions of pybind11 are: torch.compile does not trace them.",
+    ]
     lines += [
         f"{prefix}{at} = ops.{op_name(name, at)}.default._op"
         for at, (name, _, _) in enumerate(functions)

@@ -41,13 +41,7 @@ _NAME = "TORCH_EXTENSION_NAME"
 def rewrite_registrations(
     texts: Mapping[str, str], modules: Sequence[str], answer: Bindings
 ) -> None:
-    """Rewrite `TORCH_LIBRARY` and the like in `answer.texts`.
-
-    Args:
-        texts: path -> text of every source and header, without modules of pybind11.
-        modules: names of the extension modules, for which the build's macro stood.
-        answer: gets texts, namespaces and notes.
-    """
+    """Rewrite `TORCH_LIBRARY` and the like in `answer.texts`."""
     answer.namespaces |= _own_namespaces(texts.values(), modules)
     for path, text in texts.items():
         new, count = _without_registry(path, text, answer)
@@ -234,12 +228,7 @@ _OTHER_TYPES = ("Scalar", "Device")
 
 
 def rewrite_bindings(texts: Mapping[str, str], modules: Sequence[str] = ()) -> Bindings:
-    """Rewrite the sources of a package.
-
-    Args:
-        texts: path -> text of every source and header.
-        modules: names of its extension modules.
-    """
+    """Rewrite the sources of a package."""
     answer = Bindings()
     without: dict[str, str] = {}
     bound = []

@@ -13,10 +13,16 @@ from pathlib import Path, PurePosixPath
 from kbuild.cli.scaffold import Scaffold, scaffold_files
 from kbuild.ops.language import LANGUAGES
 from kbuild.plugins.migrate.cxx import rewrite_bindings, without_registration
-from kbuild.plugins.migrate.licence import LICENCE_FILES, licence_files, read_licence
-from kbuild.plugins.migrate.package import Bindings, ForeignPackage
+from kbuild.plugins.migrate.package import LICENCE_FILES, Bindings, ForeignPackage, read_licence
 from kbuild.plugins.migrate.python import ForeignNames, rewrite_module
-from kbuild.plugins.migrate.sections import KernelTable, flat, list_lines, merged_tables, read_table
+from kbuild.plugins.migrate.sections import (
+    HEADERS,
+    KernelTable,
+    flat,
+    list_lines,
+    merged_tables,
+    read_table,
+)
 from kbuild.project.config.dependencies import python_packages
 from kbuild.project.config.schema import SCHEMA_ID
 from kbuild.system.files import FileSet
@@ -39,12 +45,7 @@ _CODE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".cuh", ".h", ".hh", ".hpp"
 
 
 def documents(package: ForeignPackage, sources: Collection[str]) -> dict[str, bytes]:
-    """Licences, README and the like, also those beside the sources, which may be of others.
-
-    Args:
-        package: what there is.
-        sources: the paths of the sources and headers that are taken over.
-    """
+    """Licences, README and the like, also those beside the sources, which may be of others."""
     root = package.root
     folders = {root}
     for source in sources:
@@ -89,14 +90,7 @@ def test_files(
 def data_files(
     package: ForeignPackage, own: str, sources: Collection[str], left: list[str]
 ) -> dict[str, Path]:
-    """Path in the kernel's Python package -> file, of what is neither Python nor compiled.
-
-    Args:
-        package: what there is.
-        own: the import package that becomes the kernel's.
-        sources: the sources and headers that are taken over.
-        left: gets what is not.
-    """
+    """Path in the kernel's Python package -> file, of what is neither Python nor compiled."""
     files: dict[str, Path] = {}
     for name, folder in package.folders.items():
         top, _, inside = name.partition(".")
@@ -145,7 +139,6 @@ def left_over(package: ForeignPackage, taken: Mapping[str, object]) -> Iterator[
 _PLACEHOLDER = "torch-ext/kernel.h"
 _REGISTRATION = "torch-ext/torch_binding.cpp"
 _REGISTER = "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)"
-_HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
 _BUILD_ONLY = frozenset(("torch", "triton", "ninja", "setuptools", "wheel", "pybind11"))
 """Requirements that the build or Torch brings."""
 
@@ -159,52 +152,12 @@ class MigratedProject:
     left: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _BuildFile:
-    """The contents of `build.toml`."""
-
-    scaffold: Scaffold
-    tables: Sequence[KernelTable]
-    bindings: Sequence[str]
-    """Sources of `[torch]`."""
-    depends: Sequence[str]
-    pyext: Sequence[str]
-
-    def text(self) -> str:
-        """The file."""
-        scaffold = self.scaffold
-        backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
-        lines = [
-            f"#:schema {SCHEMA_ID}",
-            "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
-            f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]",
-            *list_lines({"python-depends": self.depends}), "",
-            "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
-            "[torch]" if self.tables else "[torch-noarch]",
-        ]  # fmt: skip
-        own = [table for table in self.tables if self.bindings != (_REGISTRATION,)]
-        keys = {
-            "include": dict.fromkeys(path for table in own for path in table.include),
-            "src": self.bindings,
-            "cxx-flags": flat(unit for table in own for unit in table.cxx_flags),
-            "pyext": self.pyext,
-        }
-        lines += list_lines(keys)
-        for table in self.tables:
-            lines += ["", *table.lines()]
-        return "\n".join(lines) + "\n"
-
-
 def migrate_package(
     package: ForeignPackage, name: str, repo_id: str, licence: str
 ) -> MigratedProject:
     """The project of a kernel that does what the package does.
 
-    Args:
-        package: what there is.
-        name: the kernel's name.
-        repo_id: where it is to be published.
-        licence: an SPDX expression that the user gives it; empty for the package's own.
+    `licence` is an SPDX expression that the user gives it; empty for the package's own.
     """
     left: list[str] = []
     licence = _licence(package, licence, left)
@@ -231,7 +184,7 @@ def migrate_package(
     scaffold = Scaffold(name, owner, repo_id, licence, backends, backends if tables else ())
     every = scaffold_files(scaffold, template_root() / "init", ("every",))
     files = dict(every.items()) | files
-    files["build.toml"] = _BuildFile(scaffold, tables, bindings, depends, pyext).text().encode()
+    files["build.toml"] = _build_file(scaffold, tables, bindings, depends, pyext).encode()
     left += left_over(package, files)
     if not tables:
         left.append(
@@ -241,10 +194,41 @@ def migrate_package(
     return MigratedProject(scaffold, FileSet(files), tuple(dict.fromkeys(left)))
 
 
+def _build_file(
+    scaffold: Scaffold,
+    tables: Sequence[KernelTable],
+    bindings: Sequence[str],
+    depends: Sequence[str],
+    pyext: Sequence[str],
+) -> str:
+    """The text of `build.toml`; `bindings` are the sources of `[torch]`."""
+    backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
+    lines = [
+        f"#:schema {SCHEMA_ID}",
+        "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
+        f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]",
+        *list_lines({"python-depends": depends}), "",
+        "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
+        "[torch]" if tables else "[torch-noarch]",
+    ]  # fmt: skip
+    own = [table for table in tables if bindings != (_REGISTRATION,)]
+    keys = {
+        "include": dict.fromkeys(path for table in own for path in table.include),
+        "src": bindings,
+        "cxx-flags": flat(unit for table in own for unit in table.cxx_flags),
+        "pyext": pyext,
+    }
+    lines += list_lines(keys)
+    for table in tables:
+        lines += ["", *table.lines()]
+    return "\n".join(lines) + "\n"
+
+
 def _licence(package: ForeignPackage, given: str, left: list[str]) -> str:
     """The licence that `build.toml` gets; empty when it is not known."""
-    names = tuple(licence_files(package.root))
-    own, why = read_licence(package.declared_licences, names)
+    names = [path.name for path in sorted(package.root.iterdir()) if path.is_file()]
+    files = [name for name in names if LICENCE_FILES.fullmatch(name)]
+    own, why = read_licence(package.declared_licences, files)
     if given and own not in {"", given}:
         left.append(f"build.toml: `license` is `{given}`, as you gave it; the package has `{own}`")
     elif not given and not own:
@@ -264,7 +248,7 @@ def _place_bindings(
     """
     if not tables:
         return ()
-    registering = {path for path in rewritten.registering if not path.endswith(_HEADERS)}
+    registering = {path for path in rewritten.registering if not path.endswith(HEADERS)}
     flags = {(tuple(table.include), tuple(table.cxx_flags)) for table in tables}
     by_backend: dict[str, set[str]] = {}
     for table in tables:

@@ -61,7 +61,11 @@ class FlagReader:
     def _unit(self, unit: FlagUnit, language: str) -> FlagUnit:
         text = " ".join(unit)
         if _GENCODE.fullmatch(text) or _ARCH.fullmatch(text):
-            archs = list(_archs_of(text))
+            # `arch=compute_90,code=sm_90` is 9.0; `code=compute_90` is 9.0+PTX.
+            archs = [
+                f"{major}.{minor}{suffix}{'+PTX' * (kind == 'compute')}"
+                for kind, major, minor, suffix in _CODE.findall(text.rpartition("code=")[2])
+            ]
             self.archs += archs
             if not archs or "lto_" in text:
                 self._refuse(text, language, "names no arch: see `cuda-capabilities`")
@@ -99,15 +103,8 @@ def _units(flags: Sequence[str]) -> Iterator[FlagUnit]:
         yield (flag,) if value is None else (flag, value)
 
 
-def _archs_of(text: str) -> Iterator[str]:
-    """`arch=compute_90,code=sm_90` is 9.0; `code=compute_90` is 9.0+PTX."""
-    codes = text.rpartition("code=")[2]
-    for kind, major, minor, suffix in _CODE.findall(codes):
-        yield f"{major}.{minor}{suffix}" + ("+PTX" if kind == "compute" else "")
-
-
 _SHORT = 80
-_HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
+HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
 _OWN_LIBRARIES = re.compile(
     r"(?:lib)?(?:torch\w*|c10\w*|cudart\w*|cuda|python\S*|stdc\+\+)|\$\{TORCH_LIBRARIES\}|\S*torch\S*"
     r"|(?:Torch|CUDA|Python3?|pybind11)::\S+", re.IGNORECASE,
@@ -160,7 +157,7 @@ def read_table(
 ) -> KernelTable:
     """The table of one extension, with all of its sources."""
     root = package.root
-    backend = _backend_of(extension)
+    backend = _backend_names()[extension.is_cuda]
     reader = FlagReader(extension, left, list(extension.archs))
     cxx_flags = reader.kept(extension.cxx_flags, "C++")
     cuda_flags = reader.kept(extension.cuda_flags, "CUDA")
@@ -209,17 +206,11 @@ def merged_tables(
     host, device = _backend_names()
     for_device = [table for table in tables if table.backend == device]
     for_host = [table for table in tables if table.backend == host]
-    also = [_moved(table, device) for table in for_host] if for_device else []
-    return [
-        *_once(for_host, bindings, left),
-        *_once([*for_device, *also], bindings, left),
+    also = [
+        KernelTable(own.name, device, own.extension, own.src, own.include, own.cxx_flags)
+        for own in (for_host if for_device else ())
     ]
-
-
-def _moved(table: KernelTable, backend: str) -> KernelTable:
-    return KernelTable(
-        table.name, backend, table.extension, table.src, table.include, table.cxx_flags
-    )
+    return [*_once(for_host, bindings, left), *_once([*for_device, *also], bindings, left)]
 
 
 def _once(tables: list[KernelTable], bindings: Bindings, left: list[str]) -> Iterator[KernelTable]:
@@ -239,8 +230,8 @@ def _once(tables: list[KernelTable], bindings: Bindings, left: list[str]) -> Ite
                 f"{table.backend} variant has that one, and nothing of `{table.extension.name}`"
             )
             continue
-        shared = [path for path in table.src if path in owners and not path.endswith(_HEADERS)]
-        is_alternative = bool(shared) and all(path.endswith(_HEADERS) for path in taken)
+        shared = [path for path in table.src if path in owners and not path.endswith(HEADERS)]
+        is_alternative = bool(shared) and all(path.endswith(HEADERS) for path in taken)
         for path in () if is_alternative else shared:
             first_table = owners[path]
             flags = (first_table.cxx_flags, first_table.cuda_flags)
@@ -274,11 +265,6 @@ def _backend_names() -> tuple[str, str]:
     return host, device
 
 
-def _backend_of(extension: ForeignExtension) -> str:
-    host, device = _backend_names()
-    return device if extension.is_cuda else host
-
-
 def _relative(root: Path, path: str) -> str:
     whole = (root / path).resolve()
     return (
@@ -303,5 +289,5 @@ def _headers(root: Path, sources: Iterable[str], include: Iterable[str]) -> Iter
 
 def _below(root: Path, paths: Iterable[Path]) -> Iterator[str]:
     for path in sorted(paths):
-        if path.is_file() and path.name.endswith(_HEADERS):
+        if path.is_file() and path.name.endswith(HEADERS):
             yield path.relative_to(root).as_posix()

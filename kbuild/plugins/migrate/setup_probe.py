@@ -150,17 +150,12 @@ def install_standins(calls: list[Any]) -> None:
     cpp.include_paths = cpp.library_paths = lambda *_, **__: []
     for kind in EXTENSIONS[:3]:
         setattr(cpp, kind, extension(kind))
-    modules: dict[str, Any] = {
-        "setuptools": setuptools,
-        "distutils.core": setuptools,
-        "torch": torch,
-    }
-    modules |= {
-        "torch.version": torch.version,
-        "torch.cuda": torch.cuda,
-        "torch.utils": torch.utils,
-    }
-    sys.modules.update(modules, **{"torch.utils.cpp_extension": cpp})
+    modules = {
+        "setuptools": setuptools, "distutils.core": setuptools, "torch": torch,
+        "torch.version": torch.version, "torch.cuda": torch.cuda, "torch.utils": torch.utils,
+        "torch.utils.cpp_extension": cpp,
+    }  # fmt: skip
+    sys.modules.update(modules)
     sys.meta_path.append(Standins())
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from kbuild.backends.capability import read_arch_list
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
-from kbuild.plugins.migrate.licence import DeclaredLicence
-from kbuild.plugins.migrate.package import ForeignExtension, ForeignPackage
+from kbuild.plugins.migrate.package import DeclaredLicence, ForeignExtension, ForeignPackage
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.temporary import temporary_folder
@@ -29,17 +28,17 @@ SETUP, CONFIG, PYPROJECT = "setup.py", "setup.cfg", "pyproject.toml"
 _PROJECT_FILES = frozenset(
     (
         *("name", "packages", "package_dir", "py_modules", "package_data", "extensions", "others"),
-        *(
-            "archs",
-            "line",
-            "lines",
-            "license",
-            "license_expression",
-            "license_files",
-            "classifiers",
-        ),
+        *("archs", "line", "lines", "license", "license_expression", "license_files"),
         *("include_package_data", "exclude_package_data", "install_requires", "dependencies"),
-        *("zip_safe", "setup_requires", "tests_require", "license-files", "readme", "dynamic"),
+        *(
+            "classifiers",
+            "zip_safe",
+            "setup_requires",
+            "tests_require",
+            "license-files",
+            "readme",
+            "dynamic",
+        ),
         *("options", "long_description", "long_description_content_type", "license_file"),
     )
 )
@@ -193,7 +192,8 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
     for part in metadata:
         facts |= {key: value for key, value in part.values.items() if value and key not in facts}
     modules, folders = _modules(root, facts)
-    if not extensions and not _uses_triton(modules):
+    texts = (path.read_text("utf-8", "replace") for path in modules.values())
+    if not extensions and not any("import triton" in text for text in texts):
         raise UsageError(
             f"`{root}` has no extension for Torch and no Triton kernel",
             hint="give the folder with setup.py or the Python package",
@@ -381,7 +381,3 @@ def _packages(root: Path) -> Iterator[str]:
         if init.parent.name not in skipped:
             below = (path.parent for path in sorted(init.parent.rglob("__init__.py")))
             yield from (".".join(folder.relative_to(root).parts) for folder in below)
-
-
-def _uses_triton(modules: Mapping[str, Path]) -> bool:
-    return any("import triton" in path.read_text("utf-8", "replace") for path in modules.values())

@@ -10,6 +10,8 @@ import pytest
 from kbuild.plan.project import open_project
 from kbuild.plugins.advice.stable_abi import stable_abi_table
 from kbuild.plugins.advice.survey import advise_project
+from kbuild.plugins.advice.uses import join_qualified_names
+from kbuild.sources.cxx import cxx_tokens
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
@@ -211,3 +213,19 @@ class TestTable:
         assert (
             "add" not in stable_abi_table().operators
         )  # its alpha is a Scalar, which has no conversion
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("at::Tensor x", ["at::Tensor", "x"]),
+        ("::at::Tensor", ["at::Tensor"]),
+        ("at:: /* here */ Tensor", ["at::Tensor"]),
+        ("at::\\\n  Tensor", ["at::Tensor"]),
+        ("a::b::c d::e", ["a::b::c", "d::e"]),
+        ("return ::at::x;", ["return", "at::x", ";"]),
+        ("f(::at::x)", ["f", "(", "at::x", ")"]),
+    ],
+)
+def test_qualified_names(source, expected):
+    assert [word.text for word in join_qualified_names(cxx_tokens(source))] == expected

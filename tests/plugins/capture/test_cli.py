@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.capture.cli import CaptureProgress, _torch_packages
+from kbuild.plugins.capture.cli import CaptureProgress
 from kbuild.plugins.capture.programs import PATH_WALKED
 from kbuild.system.processes import LocalRunner
 from kbuild.system.ui import Ui
@@ -195,14 +194,6 @@ def test_launches_are_recorded_once(project: Path, record) -> None:
     assert "0 new" in record().err
 
 
-def test_more_launches_are_added_or_take_their_place(project: Path, record) -> None:
-    record()
-    more = "k[(1,)](x, None, 48, 2**40, 1.0, True, BLOCK=128)"
-    assert "3 launches of 1 kernels, 1 new" in record(more).err
-    assert "2 launches" in record("", "--replace").err
-    assert len(captured(project)["k"]) == 2
-
-
 def test_the_first_and_the_fastest_candidate_are_recorded(project: Path, record) -> None:
     record("tuned[(1,)](x, 16)")
     blocks = [launch["constants"]["BLOCK"] for launch in captured(project)["tuned"]]
@@ -247,15 +238,6 @@ def test_a_command_that_fails_or_launches_nothing(project: Path, record, kbuild)
     assert "--record needs a command" in kbuild("capture", "--record").err
 
 
-def test_a_sitecustomize_of_the_user_runs_as_well(project: Path, record, monkeypatch) -> None:
-    own = project.parent / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("open('seen', 'w').close()")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(own), os.environ.get("PYTHONPATH", ""))))
-    assert record().code == 0
-    assert (project / "seen").exists()
-
-
 def test_changed_kernels_are_stale(project: Path, record, kbuild) -> None:
     answer = kbuild("capture", "--check")
     assert (answer.code, "captured/ops.json: has no launches" in answer.err) == (6, True)
@@ -285,17 +267,6 @@ def test_the_plan_has_an_op_for_each_kind_of_launch(record, kbuild) -> None:
     copies = {file["source"] for file in plan["generated"]}
     assert copies == {"", "my_ops/kernels.py"}
     assert kernel["origin"] == "my_ops/kernels.py"
-
-
-def test_a_function_that_the_project_does_not_capture(project: Path, kbuild) -> None:
-    text = (project / "build.toml").read_text()
-    table = 'function = "my_ops.kernels:f"\n[kernel.ops.capture.arguments]\n'
-    table += 'x = { shape = ["N"], dtypes = ["float16"] }\n'
-    (project / "build.toml").write_text(text.replace('launches = ["my_ops.*"]\n', table))
-    answer = kbuild("capture", "--name", "g")
-    assert answer.code == 2
-    assert "no captured function is called `g`" in answer.err
-    assert "captured functions: f" in answer.err
 
 
 def test_a_python_only_project_becomes_one_that_is_compiled(project: Path, kbuild) -> None:
@@ -363,12 +334,3 @@ def test_an_interrupted_capture_ends_its_workers(project: Path, kbuild, monkeypa
     (project / "torch-ext" / "demo" / "__init__.py").write_text("__all__ = []\n")
     assert kbuild("capture").code == 130
     assert stopped
-
-
-def test_torch_is_that_of_the_interpreter_that_builds_use(monkeypatch):
-    release = ".".join(map(str, sys.version_info[:2]))
-    facts = {"python": {"version": f"{release}.1"}, "torch": {"root": "/site/torch"}}
-    monkeypatch.setattr("kbuild.cli.variants.chosen_facts", lambda *_: facts)
-    assert _torch_packages(None) == Path("/site")
-    facts["python"]["version"] = "2.7.18"
-    assert _torch_packages(None) is None

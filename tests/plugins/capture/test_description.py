@@ -12,9 +12,7 @@ from kbuild.plugins.capture.description import (
     description_text,
     read_declaration,
     read_description,
-    snake_case,
     staleness,
-    wrapper_file,
 )
 from kbuild.plugins.capture.function_digests import source_digests
 from kbuild.project.config.issue import IssueCollector
@@ -150,32 +148,9 @@ def test_bad_declarations(table: dict[str, Any], place: str, message: str, hint:
     assert hint in remedy
 
 
-@pytest.mark.parametrize(
-    ("name", "snake"),
-    [
-        ("RMSNormFunction", "rms_norm"),
-        ("rms_norm", "rms_norm"),
-        ("LayerNorm", "layer_norm"),
-        ("Function", "function"),
-        ("SwiGLUFunction", "swi_glu"),
-        ("_Private", "private"),
-    ],
-)
-def test_snake_case(name: str, snake: str) -> None:
-    assert snake_case(name) == snake
-
-
 def text(declaration: Declaration) -> str:
     wrapper = {"ops": [], "forward": {}}
     return description_text(declaration, wrapper, "ops/norm.py", {"ops/norm.py": SOURCE}, ["note"])
-
-
-def test_a_description_is_read_as_it_was_written() -> None:
-    file = wrapper_file("ops", "norm")
-    assert file == "captured/ops.norm.json"
-    data = read_description(text(declared()), file)
-    assert (data["function"], data["source"]) == ("ops.norm:norm", "ops/norm.py")
-    assert data["notes"] == ["note"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "3", '{"format": 1}', '{"format": 2}'])

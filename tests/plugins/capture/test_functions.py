@@ -8,7 +8,6 @@ import pytest
 from kbuild.plugins.capture.captured_modules import wrapper_source
 from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.values import expanded
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
@@ -167,45 +166,10 @@ def test_users_call_one_op(wrapper: CapturedWrapper) -> None:
     compile(wrapper_source(data), "wrapper", "exec")
 
 
-def test_a_function_is_one_op() -> None:
-    paths = [{**trace("float16", [], 4, (False, False)), "boundary": {}, "decisions": {}}]
-    wrapper = read(answer({"float16": paths}, "function"))
-    assert wrapper.backward is None
-    assert wrapper.forward.section["schema"] == (
-        "norm(Tensor x, Tensor w, float eps=1e-06) -> (Tensor out)"
-    )
-    assert wrapper.forward.section["temporaries"] == ["t1"]
-    assert wrapper.schema == "norm(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
-
-
-def test_defaults_end_at_an_argument_without_one() -> None:
-    paths = [{**trace("float16", [], 4, (False, False)), "boundary": {}, "decisions": {}}]
-    found = {**answer({"float16": paths}, "function"), "parameters": ["x", "eps", "w", "group"]}
-    wrapper = read(found)
-    assert wrapper.schema == "norm(Tensor x, float eps, Tensor w) -> Tensor"
-    assert wrapper.parameters == (("x", ""), ("eps", ""), ("w", ""))
-
-
-def test_the_error_of_the_longest_path_is_told() -> None:
-    """The others end before it."""
-    paths = [{**error(["N > 64"]), "raises": "ValueError: first"}, error(["N <= 64", "N < 8"])]
-    with pytest.raises(CaptureError, match="on every path: ValueError: too long"):
-        read(answer({"float16": paths}))
-
-
 def test_a_function_that_always_raises_is_refused() -> None:
     with pytest.raises(CaptureError, match="on every path: ValueError: too long") as caught:
         read(answer({"float16": [error([])]}))
     assert caught.value.place == "a.py:2"
-
-
-def test_torch_differentiates_no_op_that_writes_to_an_argument() -> None:
-    paths = [trace("float16", [], 4, needs) for needs in NEEDS]
-    for path in paths:
-        path["steps"][0]["written"].append("x_ptr")
-    with pytest.raises(CaptureError, match="writes to `x`") as caught:
-        read(answer({"float16": paths}))
-    assert caught.value.place == "a.py:1"
 
 
 def in_place(answered: str) -> dict[str, Any]:
@@ -226,16 +190,6 @@ def test_an_argument_that_the_forward_pass_writes_to_is_copied_back() -> None:
     assert section["launch"][1]["args"]["x_ptr"] == "out"
     source = wrapper_source(wrapper.to_json())
     assert "    x.copy_(out)\n    return x\n" in source
-
-
-def test_an_argument_that_is_written_to_has_to_be_returned() -> None:
-    with pytest.raises(CaptureError, match="writes to `x` and does not return it"):
-        read(in_place("out"))
-
-
-def test_shapes_with_dots() -> None:
-    assert expanded(["...", "N"], 3) == ("dim_0", "dim_1", "dim_2", "N")
-    assert expanded(["M", 4], 3) == ("M", "4")
 
 
 def test_a_path_that_no_run_took_is_refused() -> None:
@@ -273,20 +227,3 @@ def test_an_argument_may_be_named_as_a_constant_of_a_kernel() -> None:
     assert forward["launch"][0]["args"]["eps"] == "eps_argument"
     assert forward["launch"][0]["constants"]["eps"] == 2
     assert data["forward"]["arguments"] == ["x", "w", "eps"]
-
-
-def test_a_dimension_cannot_be_named_as_a_parameter() -> None:
-    described = {**DESCRIBED, "x": {**X, "shape": ["M", "eps"]}}
-    with pytest.raises(CaptureError, match="name the dimension `eps` otherwise"):
-        FunctionReader("norm", answer({"float16": paths_of("float16")}), described, {}).read()
-
-
-def test_other_dtypes_of_an_arch_are_a_condition() -> None:
-    found = answer({"float16": paths_of("float16")})
-    runs = [
-        {**run, "configuration": {**run["configuration"], "capability": capability}}
-        for run in found["runs"]
-        for capability in (80, 90)
-    ]
-    section = read({**found, "runs": runs}).forward.section
-    assert "capability() == 80 or capability() == 90" in section["require"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.plugins.capture.description import Declaration, op_names, with_names, with_own_kernels
+from kbuild.plugins.capture.description import Declaration, op_names, with_own_kernels
 
 TENSOR = {"shape": ["N"], "dtypes": ["float16"]}
 
@@ -27,16 +27,6 @@ def test_names_that_mean_something_else_in_an_op(
     parameters: list[str], names: dict[str, str]
 ) -> None:
     assert op_names(declared(**dict.fromkeys(parameters, TENSOR))) == names
-
-
-def test_a_value_is_no_argument() -> None:
-    assert op_names(declared(dim={"value": 1})) == {}
-
-
-def test_a_declaration_with_the_names_of_the_op() -> None:
-    renamed = with_names(declared(min=TENSOR, y={**TENSOR, "dtypes": "min"}), {"min": "min_"})
-    assert renamed.arguments == {"min_": TENSOR, "y": {**TENSOR, "dtypes": "min_"}}
-    assert renamed.defaults == {"min_": "1", "y": "1"}
 
 
 def test_kernels_of_one_application_have_names_of_their_own() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from kbuild.ops.language import LANGUAGES
 from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
-from kbuild.plugins.capture.launches import CapturedFunction, launch_ops, read_launch
+from kbuild.plugins.capture.launches import CapturedFunction, launch_ops
 
 OPS = """
 class Ops:
@@ -74,7 +74,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)
         captured = [
-            CapturedFunction(source, name, tuple(map(read_launch, launches)))
+            CapturedFunction(source=source, function=name, launches=launches)
             for source, name, launches in functions
         ]
         tables = [table for ops in launch_ops("k", captured) for table in ops.functions]

@@ -20,11 +20,6 @@ def test_each_argument_is_asked_for_by_its_expression(name: str) -> None:
     assert asked_by(argument.replace("asked_", "asked_backward_"))[0] is question
 
 
-def test_an_unknown_argument_has_no_question() -> None:
-    with pytest.raises(KeyError):
-        asked_by("asked_mood")
-
-
 def test_a_refusal_says_what_to_do() -> None:
     assert "make it an argument of the function" in refusal("os.getenv")
     assert "when the module is imported" in refusal("other.library.function")

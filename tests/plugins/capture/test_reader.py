@@ -87,14 +87,6 @@ def planned(project, tmp_path: Path) -> Planned:
     return Planned(tmp_path / "project", project)
 
 
-def test_conditions_of_a_captured_function_are_for_all_calls(planned) -> None:
-    kernel = planned()
-    assert kernel.name == "add_total"
-    assert kernel.section.issues == ()
-    assert [c.when is None for c in kernel.section.ops[0].launches[0].candidates] == [False] * 2
-    assert kernel.section.ops[0].tune.cases == ((("N", 64),), (("N", 1024),))
-
-
 def test_the_author_lists_other_calls(planned) -> None:
     kernel = planned("[kernel.add.capture.tune]\ncases = [{ N = 7 }]\n")
     assert kernel.section.ops[0].tune.cases == ((("N", 7),),)
@@ -156,14 +148,6 @@ def test_a_damaged_file_costs_no_more_than_another_capture(
     (choice,) = select_variants(made, Selection(globs=("*-cu130-x86_64-linux",)))
     with pytest.raises(ConfigError, match=r"capture|no build takes"):
         plan_variant(made, choice, Identity("abc1234", "f" * 40), ())
-
-
-def test_the_package_has_the_function(planned) -> None:
-    plan = planned.plan()
-    files = {file.target: file.text for file in plan.generated}
-    assert [*files] == ["_captured.py"]
-    assert "total = _ops.total" in files["_captured.py"]
-    assert plan.op_modules == ()
 
 
 def test_rows_of_captured_functions(planned, tmp_path) -> None:

@@ -139,22 +139,6 @@ def test_a_cast_of_some_paths_is_one_of_all() -> None:
     }
 
 
-def test_results_have_the_dtype_of_an_argument() -> None:
-    paths = [
-        path(
-            [launch({"x_ptr": argument("x", dtype=dtype), "out_ptr": tensor("b0", dtype=dtype)})],
-            [buffer("b0", dtype=dtype)],
-            [tensor("b0", dtype=dtype)],
-            answers=[("dtype(x) == 'float16'", dtype == "float16")],
-            x=dtype,
-        )
-        for dtype in ("float16", "float32")
-    ]
-    section = written(paths)
-    assert section["dtypes"] == {"x": ["float16", "float32"], "out": "x"}
-    assert "require" not in section
-
-
 def test_a_constant_has_all_its_values_within_the_bounds() -> None:
     section = written(
         [run(constants={"BLOCK": "next_pow2(N)", "ROWS": "N // 16 + 1"})], bounds={"N": (3, 33)}
@@ -186,15 +170,6 @@ def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
     assert step["divisible"] == ["N", "n"]
 
 
-def test_too_many_combinations_of_constants_make_one_an_argument() -> None:
-    constants = {"m": "M", "n": "N + 1", "BLOCK": "next_pow2(N)"}
-    (step,) = written([run(constants=constants)], bounds={"M": (1, 9), "N": (1, 12)})["launch"]
-    assert step["args"]["n"] == "N + 1"
-    assert step["constants"].keys() == {"m", "BLOCK"}
-    (step,) = written([run(constants=constants)], bounds={"M": (1, 4), "N": (1, 12)})["launch"]
-    assert step["constants"].keys() == {"m", "n", "BLOCK"}
-
-
 def test_a_number_is_a_constant_where_a_path_has_one_value_of_it() -> None:
     arguments = (X, CapturedArgument("eps", "float"))
     constants = {"EPS": {"float": "eps"}}
@@ -203,28 +178,6 @@ def test_a_number_is_a_constant_where_a_path_has_one_value_of_it() -> None:
     first, second = written([one, other], arguments)["launch"]
     assert (first["when"], first["constants"]) == ("eps == 0.0", {"EPS": 0.0})
     assert (second["when"], second["args"]["EPS"]) == ("eps != 0.0", "eps")
-
-
-def test_constants_and_options_of_paths_are_candidates() -> None:
-    section = written(
-        [
-            run(["N < 64"], constants={"BLOCK": 64}, options={"num_warps": 1}),
-            run(["N >= 64", "N < 256"], constants={"BLOCK": 256}, options={"num_warps": 2}),
-            run(["N >= 64", "N >= 256"], constants={"BLOCK": 512}, options={"num_warps": 4}),
-        ]
-    )
-    (step,) = section["launch"]
-    assert step["configs"] == [
-        {"BLOCK": 64, "num_warps": 1, "when": "N < 64"},
-        {"BLOCK": 256, "num_warps": 2, "when": "N >= 64 and N < 256"},
-        {"BLOCK": 512, "num_warps": 4, "when": "N >= 256"},
-    ]
-
-
-def test_a_path_without_options_is_a_candidate_too() -> None:
-    section = written([run(["N >= 64"], options={"num_warps": 8}), run(["N < 64"])])
-    (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {"when": "N < 64"}]
 
 
 def test_candidates_of_the_kernel_are_for_every_path() -> None:
@@ -256,67 +209,6 @@ def test_other_launch_options_are_refused() -> None:
     assert caught.value.place == "a.py:2"
     (step,) = written([run(options={"num_ctas": 1, "launch_pdl": True, "num_stages": 2})])["launch"]
     assert step["configs"] == [{"launch_pdl": True, "num_stages": 2}]
-
-
-def test_a_constant_with_an_expression_on_one_path_is_conditional() -> None:
-    section = written(
-        [run(["N < 9"], constants={"BLOCK": "N + 1"}), run(["N >= 9"], constants={"BLOCK": 16})],
-        bounds={"N": (7, 12)},
-    )
-    (step,) = section["launch"]
-    assert step["constants"]["BLOCK"] == {
-        "value": "16 if N >= 9 else (N + 1)", "choices": [8, 9, 16],
-    }  # fmt: skip
-
-
-def test_paths_that_raise_are_refused() -> None:
-    section = written([run(["N <= 64"]), path([], guards=["N > 64"], raises="ValueError: no")])
-    assert section["require"] == ["N <= 64"]
-    assert "when" not in section["launch"][0]
-
-
-def test_a_step_of_some_paths_has_a_condition() -> None:
-    first = launch({"x_ptr": argument("x"), "out_ptr": OUT})
-    second = launch({"x_ptr": OUT, "out_ptr": OUT}, line="a.py:3")
-    paths = [
-        path([first], [buffer("b0")], [OUT], ["M < 8"]),
-        path([first, second], [buffer("b0")], [OUT], ["M >= 8"]),
-    ]
-    assert [step.get("when") for step in written(paths)["launch"]] == [None, "M >= 8"]
-
-
-def test_a_result_may_be_absent() -> None:
-    mean = tensor("b1", ["M"])
-    flag = CapturedArgument("flag", "bool")
-    step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
-    more = launch({"x_ptr": argument("x"), "out_ptr": mean})
-    buffers = [buffer("b0"), buffer("b1", ["M"], line="a.py:4")]
-    section = written(
-        [
-            path([step, more], buffers, [OUT, mean], answers=[("flag", True)]),
-            path([step], buffers[:1], [OUT, None], answers=[("flag", False)]),
-        ],
-        (X, flag),
-        ("out", "mean"),
-    )
-    assert section["schema"] == "f(Tensor x, bool flag) -> (Tensor out, Tensor? mean)"
-    assert section["returned"] == {"mean": "flag"}
-    assert section["launch"][1]["when"] == "flag"
-
-
-def test_buffers_with_a_value_are_filled() -> None:
-    section = written([run(made=buffer("b0", fill={"float": "0.5"}))])
-    assert section["fill"] == {"out": 0.5}
-
-
-def test_other_buffers_are_temporary() -> None:
-    first = launch({"x_ptr": argument("x"), "out_ptr": tensor("b1", ["M"], dtype="float32")})
-    second = launch({"x_ptr": tensor("b1", ["M"], dtype="float32"), "out_ptr": OUT})
-    made = [buffer("b1", ["M"], dtype="float32"), buffer("b0", line="a.py:3")]
-    section = written([path([first, second], made, [OUT])])
-    assert section["temporaries"] == ["t0"]
-    assert section["shapes"]["t0"] == ["M"]
-    assert section["dtypes"] == {"x": "float16", "t0": "float32", "out": "float16"}
 
 
 def test_descriptors_have_a_block_and_a_view() -> None:
@@ -351,12 +243,6 @@ def test_a_result_may_be_another_shape_of_its_memory() -> None:
     }
     assert section["shapes"] == {"x": ["M", "N"], "out_memory": ["M", "N"]}
     assert section["temporaries"] == ["out_memory"]
-
-
-def test_results_of_one_memory_are_one_result() -> None:
-    step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
-    section = written([path([step], [buffer("b0")], [OUT, OUT])], outputs=("out0", "out1"))
-    assert section["schema"] == "f(Tensor x) -> (Tensor out0)"
 
 
 def test_a_result_may_be_a_part_of_its_memory() -> None:
@@ -395,30 +281,6 @@ def test_a_shape_may_depend_on_the_path() -> None:
     assert section["shapes"]["out"] == ["M", "(N if N >= 8 else 1)"]
 
 
-def test_an_argument_that_is_written_to_is_mutated() -> None:
-    step = launch({"x_ptr": argument("x"), "out_ptr": argument("x")})
-    section = written([path([step], (), [argument("x")])])
-    assert section["schema"] == "f(Tensor(a!) x) -> ()"
-
-
-def test_aten_steps() -> None:
-    total = {
-        "aten": "sum.dim_IntList",
-        "arguments": [tensor("b0"), {"list": [{"int": "-1"}]}, {"bool": "False"}, None],
-        "results": ["b1"],
-        "written": [],
-        "line": "a.py:4",
-    }
-    first = launch({"x_ptr": argument("x"), "out_ptr": OUT})
-    made = [buffer("b0"), buffer("b1", ["M"], line="a.py:4", produced=True)]
-    section = written([path([first, total], made, [tensor("b1", ["M"])])])
-    assert section["launch"][1] == {
-        "aten": "sum.dim_IntList",
-        "arguments": ["t0", [-1], False, "None"],
-        "results": ["out"],
-    }
-
-
 def test_leading_dimensions_are_dots() -> None:
     sizes = ("dim_0", "dim_1", "N")
     step = launch({"x_ptr": argument("x", sizes), "out_ptr": tensor("b0", sizes)})
@@ -430,11 +292,6 @@ def test_leading_dimensions_are_dots() -> None:
     assert section["shapes"] == {"x": ["...", "N"], "out": ["...", "N"]}
     assert section["require"] == ["dim(x) > 1", "dim(x) <= 4"]
     assert section["let"] == {"rows": "numel(x) // max(N, 1)"}
-
-
-def test_contiguous_arguments() -> None:
-    section = written([run()], contiguous=("x", "y"))
-    assert section["contiguous"] == ["x"]
 
 
 @pytest.mark.parametrize(

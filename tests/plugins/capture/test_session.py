@@ -10,8 +10,8 @@ from kbuild.ops.language import LANGUAGES
 from kbuild.ops.section import read_section
 from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.languages import captured_language
-from kbuild.plugins.capture.session import _devices, _read, capture, source_of
-from kbuild.system.errors import CheckError, UsageError
+from kbuild.plugins.capture.session import _devices, _read, capture
+from kbuild.system.errors import CheckError
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}
@@ -34,12 +34,6 @@ def answer(**run: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_source_is_that_of_the_module() -> None:
-    assert source_of(DECLARATION, ["a.py", "ops/norm.py"]) == "ops/norm.py"
-    with pytest.raises(UsageError, match=r"no source is the module `ops\.norm`"):
-        source_of(DECLARATION, ["a.py"])
-
-
 def test_unproven_conditions_are_notes(tmp_path: Path) -> None:
     wrapper, notes = _read(DECLARATION, answer(unproven=[["M < 8", "not (N < 8)"]]), 2, tmp_path)
     assert wrapper.schema == "norm(Tensor x) -> Tensor"
@@ -50,22 +44,6 @@ def test_too_many_paths_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="too many paths: 3 more were not followed") as caught:
         _read(DECLARATION, answer(dropped=3), 2, tmp_path)
     assert "narrow the `sizes`" in caught.value.hint
-
-
-def test_errors_have_the_line_in_the_project(tmp_path: Path) -> None:
-    place = f"{tmp_path.resolve()}/ops/norm.py:7"
-    with pytest.raises(CheckError) as caught:
-        _read(DECLARATION, {"error": "asks what is in a tensor", "place": place}, 2, tmp_path)
-    assert caught.value.message == "ops/norm.py:7: `ops.norm:norm` asks what is in a tensor"
-
-
-def test_generated_kernels_are_one_source(tmp_path: Path) -> None:
-    assert _read(DECLARATION, answer(), 2, tmp_path)[0].kernels == ""
-    first, second = "import triton\n\ndef k(): pass\n", "import triton\n\ndef l(): pass\n"
-    sources = {**answer(), "kernels": {"a.py": first, "b.py": second}}
-    wrapper, _ = _read(DECLARATION, sources, 2, tmp_path)
-    assert wrapper.kernels == f"{first.strip()}\n\n{second}"
-    assert "kernels" not in wrapper.to_json()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kbuild.ops.section import read_section
-from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.programs import CapturedArgument, merged
 from kbuild.plugins.capture.sections import OpWriter
 from kbuild.plugins.capture.tuning import tuning_sizes, with_tuning
@@ -59,11 +58,6 @@ def test_tensors_are_not_too_large() -> None:
     assert found["A"][0] * found["B"][0] * found["C"][0] * found["D"][0] == 1 << 26
 
 
-def test_a_key_of_several_sizes() -> None:
-    assert sizes(n={"int": "M * N"}) == {"M": [64, 256, 2048, 8192], "N": [64, 256, 2048, 8192]}
-    assert sizes(key=("x_ptr",)) == {"M": [4096], "N": [4096]}
-
-
 def test_leading_dimensions_are_dots() -> None:
     x = CapturedArgument("x", "Tensor", ("dim_0", "dim_1", "N"))
     assert sizes((x,), n={"int": "rows"}) == {
@@ -83,46 +77,6 @@ def test_other_arguments_have_their_usual_value() -> None:
         "eps": [1e-6], "how": [True, False], "mode": ["mean"],
     }  # fmt: skip
     assert "bias" not in found
-
-
-def test_an_op_without_candidates_is_not_tuned() -> None:
-    step = launch({"x_ptr": argument("x"), "out_ptr": OUT}, options={"num_warps": 8})
-    program = merged([path([step], [buffer("b0")], [OUT])], ["x"])
-    assert tuning_sizes({"shapes": {}, "launch": []}, (X,), program.steps, {}, {}) == {}
-
-
-def test_the_ops_of_a_function_are_tuned_forward_and_backward() -> None:
-    grad, out = argument("grad_0"), tensor("b1")
-    tuned = {"autotune": ["BLOCK"], "key": ["n"]}
-    forward = launch({"x_ptr": argument("x"), "out_ptr": OUT, "n": {"int": "N"}}, **tuned)
-    back = launch({"g": grad, "out_ptr": out, "n": {"int": "M"}, "s": {"float": "scale"}}, **tuned)
-    trace = {
-        "guards": [], "steps": [forward, back], "hints": {"M": 4, "N": 8},
-        "buffers": [buffer("b0"), buffer("b1", line="a.py:9")], "outputs": [OUT], "raises": "",
-        "place": "", "decisions": {}, "saved": [], "gradients": [out, None], "structure": "{0}",
-        "classes": {}, "without_gradient": [],
-        "boundary": {"guards": 0, "steps": 1, "buffers": 1},
-    }  # fmt: skip
-    answer = {
-        "parameters": ["x", "scale"], "defaults": {}, "kind": "autograd", "source": "a.py",
-        "line": 1, "contiguous": [],
-        "runs": [{
-            "configuration": {"dtype:x": "float16"}, "traces": [trace], "unproven": [],
-            "dropped": 0,
-        }],
-    }  # fmt: skip
-    described: dict[str, dict[str, Any]] = {
-        "x": {"shape": ["M", "N"], "dtypes": ["float16"]},
-        "scale": {"kind": "float", "example": 0.5},
-    }
-    wrapper = FunctionReader("f", answer, described, {}, {"scale": "0.5"}).read()
-    assert wrapper.forward.section["tune"] == {
-        "sizes": {"M": [4096], "N": [64, 128, 512, 1024, 4096, 8192], "scale": [0.5]}
-    }
-    assert wrapper.backward is not None
-    assert wrapper.backward.section["tune"] == {
-        "sizes": {"M": [64, 128, 512, 1024, 4096, 8192], "N": [4096], "scale": [0.5]}
-    }
 
 
 OP = {"schema": "f", "tune": {"sizes": {"M": [64, 128], "eps": [1e-6]}}}

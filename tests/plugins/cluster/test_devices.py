@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.plugins.cluster.worker_compiler import answer_request
-from kbuild.system.errors import StorageError
+from kbuild.dsl.tune.host import Device
+from kbuild.plugins.cluster.worker_compiler import (
+    WorkerRuntime,
+    answer_request,
+    device_environment,
+    held_device,
+)
 
-GPUS = tuple(WorkerDevice(f"cuda:{n}", "H100", "sm_90", "cuda") for n in range(2))
+GPUS = tuple(Device(f"cuda:{n}", "H100", "sm_90", 132) for n in range(2))
 
 
 @pytest.mark.parametrize(
@@ -21,13 +25,17 @@ GPUS = tuple(WorkerDevice(f"cuda:{n}", "H100", "sm_90", "cuda") for n in range(2
     [
         (GPUS[1], {}, {"CUDA_VISIBLE_DEVICES": "1"}),
         (GPUS[1], {"CUDA_VISIBLE_DEVICES": "4,GPU-7"}, {"CUDA_VISIBLE_DEVICES": "GPU-7"}),
-        (WorkerDevice("cuda:1", "MI300X", "gfx942", "rocm"), {}, {"HIP_VISIBLE_DEVICES": "1"}),
+        (Device("cuda:1", "MI300X", "gfx942", 304), {}, {"HIP_VISIBLE_DEVICES": "1"}),
     ],
 )
 def test_a_process_sees_its_gpu_alone(
-    device: WorkerDevice, environ: Mapping[str, str], expected: Mapping[str, str]
+    device: Device, environ: Mapping[str, str], expected: Mapping[str, str]
 ) -> None:
-    assert device.environment(environ) == expected
+    assert device_environment(device, environ) == expected
+
+
+def _give_up(_: float) -> None:
+    raise TimeoutError
 
 
 def test_a_gpu_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +43,8 @@ def test_a_gpu_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with ExitStack() as stack:
         held = [stack.enter_context(held_device(GPUS, {})) for _ in GPUS]
         assert held == list(GPUS)
-        with pytest.raises(StorageError), held_device(GPUS, {}, lambda: True):
+        monkeypatch.setattr("kbuild.plugins.cluster.worker_compiler.sleep", _give_up)
+        with pytest.raises(TimeoutError), held_device(GPUS, {}):
             pass
     with held_device(GPUS, {}) as device:
         assert device == GPUS[0]

@@ -13,8 +13,7 @@ import pytest
 
 from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import ENTRY_PARTS, PeakHistory
-from kbuild.build.unit.command import unit_key
+from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit_log import read_log
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.plugins.cluster.jobs import (
@@ -226,19 +225,6 @@ def test_what_compiling_took_there_is_known_here(tmp_path: Path) -> None:
     assert first.expected_seconds == 12.5
     assert first.expected_resources.memory >= 3000
     assert second.expected_resources.memory == 0
-
-
-def test_workers_have_no_precompiled_headers(tmp_path: Path) -> None:
-    with machines(tmp_path, "a.cpp") as it:
-        (unit,) = object_units(it.tree)
-        history = PeakHistory(unit.settings.cache)
-        history.record((unit_key(unit.command),), 400, 4.5, precompiled=True)
-        (fast,) = object_units(it.tree)
-        assert fast.expected_seconds == pytest.approx(10)
-        assert fast.expected_resources.memory > 1400
-        history.record((unit_key(unit.command),), 1400, 11.0)
-        (plain,) = object_units(it.tree)
-        assert plain.expected_seconds == 11
 
 
 def test_what_was_generated_from_images_travels_with_the_job(tmp_path: Path) -> None:

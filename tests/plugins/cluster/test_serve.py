@@ -10,8 +10,6 @@ import pytest
 
 from kbuild.plugins.cluster.connect import (
     connect,
-    limits_of,
-    sample_share,
     security_of,
     write_credentials,
 )
@@ -42,11 +40,6 @@ def test_workers_share_no_processor(workers: int, count: int) -> None:
     assert sorted(number for share in shares for number in share) == list(range(count))
     assert len(shares) == workers
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_more_workers_than_processors_are_refused() -> None:
-    with pytest.raises(UsageError, match="--workers 3: there are 2 processors"):
-        split_processors(3, [0, 1])
 
 
 def test_hosts(tmp_path: Path) -> None:
@@ -101,16 +94,6 @@ def test_workers_are_started_with_the_interpreter_of_the_cluster(
 def test_compilers_see_no_token() -> None:
     environ = {"PATH": "/bin", "CPATH": "/x", "PIP_INDEX_URL": "u", "HF_TOKEN": "t", "AWS_KEY": "k"}
     assert set(passed_environment(environ)) == {"PATH", "CPATH", "PIP_INDEX_URL"}
-
-
-def test_numbers_of_the_environment() -> None:
-    assert limits_of({}).unit_seconds == 3600
-    assert limits_of({"KBUILD_CLUSTER_UNIT_TIME": "30m"}).unit_seconds == 1800
-    assert limits_of({"KBUILD_CLUSTER_WAIT": "5s"}).worker_seconds == 5
-    assert sample_share({"KBUILD_CLUSTER_SAMPLE": "1"}) == 1
-    for text in ("2", "-1", "x", "nan"):
-        with pytest.raises(UsageError, match="from 0 to 1"):
-            sample_share({"KBUILD_CLUSTER_SAMPLE": text})
 
 
 class TestConnecting:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.tune.probes.processes import device_in_use
 from kbuild.plugins.cluster import tuning as cluster_tuning
 from kbuild.plugins.cluster import worker_probes
 from kbuild.plugins.cluster.worker import WorkerState
@@ -32,7 +31,6 @@ class FakeCluster:
         self.sites = {address: WorkerState(folder / address[6:], 1) for address in self.workers}
         self.dying: set[str] = set()
         """Addresses of workers that die with their next measurement."""
-        self.failing: dict[str, str] = {}
         self.measured: list[str] = []
         """Addresses in the order of the jobs."""
         self.data: dict[str, bytes | None] = {}
@@ -65,8 +63,6 @@ class FakeCluster:
 
     def _run(self, address: str, function: Any, values: tuple[Any, ...]) -> Any:
         self._local.address = address
-        if address in self.failing:
-            raise OSError(self.failing[address])
         answer = function(*values)
         if function is worker_probes.list_devices:
             answer["devices"] = [{**d, "name": self.models[address]} for d in answer["devices"]]
@@ -139,27 +135,6 @@ def test_a_worker_that_is_lost_while_it_measures(tune, here, cluster_of):
     assert cluster.measured.count("tcp://a") == 1
 
 
-def test_a_model_of_which_no_device_is_left(tune, here, cluster_of):
-    cluster = cluster_of(a="Processor A", b="Processor B")
-    cluster.dying.add("tcp://a")
-    answer = tune("--device", "processor")
-    assert answer.code == 4
-    assert "error: a/cpu is out of reach: its worker has gone" in answer.err
-    assert "run the same command again to continue" in answer.err
-    assert not (here / "tuned" / "processor-a.json").exists()
-    assert winners(here / "tuned" / "processor-b.json") == ["fast", "fast"]
-
-
-def test_a_candidate_that_ends_the_process(tune, here, cluster_of):
-    text = SECTION.replace('{ HOW = "wrong" }', '{ HOW = "crash" }').replace("16, 64", "16")
-    write_variant(here / "build" / "v", text)
-    cluster_of(a="Processor")
-    answer = tune("--device", "a/cpu")
-    assert answer.code == 0, answer.err
-    assert '{ HOW = "crash" }: does not run: it ended the process with exit code 7' in answer.err
-    assert winners(here / "tuned" / "processor.json") == ["fast"]
-
-
 def test_the_projects_functions_travel(tune, here, cluster_of):
     text = SECTION.replace("tune = {", 'tune = { reference = "tests.right:scale",')
     write_variant(here / "build" / "v", text)
@@ -172,15 +147,6 @@ def test_the_projects_functions_travel(tune, here, cluster_of):
     assert tune("--device", "processor").code == 0
     assert winners(here / "tuned" / "processor.json") == ["wrong", "wrong"]
     assert not [*(here.parent / "workers").rglob("secret.txt")]
-
-
-def test_workers_that_cannot_be_used(tune, cluster_of):
-    cluster = cluster_of(a="Processor", b="Processor")
-    cluster.failing["tcp://a"] = "no space"
-    answer = tune("--device", "processor", "--op", "scale")
-    assert answer.code == 0, answer.err
-    assert "worker a is not used: no space" in answer.err
-    assert set(cluster.measured) == {"tcp://b"}
 
 
 def test_no_gpu(tune, cluster_of):
@@ -216,19 +182,3 @@ def test_a_probe_that_is_idle_ends(tmp_path, monkeypatch):
         while probes._probes and time.monotonic() < until:
             time.sleep(0.05)
         assert probes._probes == {}
-
-
-def test_a_second_tuning_waits_for_the_device(tmp_path, monkeypatch):
-    monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    worker_state = WorkerState(tmp_path / "site", 1)
-    probes = worker_probes.WorkerProbes(worker_state)
-    variant = write_variant(tmp_path / "v")
-    (variant / "__init__.py").write_text("import torch\n")
-    settings = {"variant": str(variant), "namespace": "aten", "device": "cpu", "root": "."}
-    job = {"id": "j", "repetition": 0, "choose": "none"}
-    with worker_state._closing, probes._closing:
-        with device_in_use("cpu", lambda: None):
-            assert probes.measure("probe", settings, job)[-1]["waiting"] == "j"
-        assert probes.measure("probe", settings, None)[-1]["done"] == "j"

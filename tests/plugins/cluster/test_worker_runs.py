@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.dsl.tune.host import Device
 from kbuild.pipeline.testing import ProjectTests
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.plugins.cluster.worker_compiler import device_for, misfit, run_tests
+from kbuild.plugins.cluster.worker_compiler import WorkerRuntime, device_for, misfit, run_tests
 from kbuild.project.variant import Variant
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from tests.support.interpreters import make_interpreter
 
 HERE = f"{platform.machine()}-linux"
-H100 = WorkerDevice("cuda:0", "H100", "sm_90", "cuda")
+H100 = Device("cuda:0", "H100", "sm_90", 132)
 CUDA = f"torch213-cxx11-cu130-{HERE}"
 
 
-def runtime(python: Path = Path("python"), *devices: WorkerDevice) -> WorkerRuntime:
+def runtime(python: Path = Path("python"), *devices: Device) -> WorkerRuntime:
     return WorkerRuntime(str(python), "3.12.1", "2.13.0", "", True, devices)
 
 
@@ -59,7 +59,7 @@ def test_an_interpreter_fits_or_says_why_not(tmp_path: Path, name: str, reason: 
 def test_the_gpu_runs_the_images(
     tmp_path: Path,
     archs: list[str] | None,
-    device: WorkerDevice | None,
+    device: Device | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,12 @@ from kbuild.plan.plan import Requirements
 from kbuild.plugins.debian.nvcc import (
     DebianNvccToolchains,
     DebianNvccToolkits,
-    data_text,
+    DebianPackage,
+    destination_of,
+    fetch_package,
+    find_mirror,
     pins,
-    unpack_rules,
 )
-from kbuild.plugins.debian.packages import DebianPackage
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256
@@ -25,7 +28,7 @@ from kbuild.system.processes import LocalRunner, ProcessResult
 from kbuild.toolchains import from_wheels
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, CudaToolkitSource
 from kbuild.toolchains.from_wheels import WheelToolchains
-from tests.support.debian_packages import make_deb
+from tests.support.fake_machine import FakeRunner, failed
 from tests.support.toolkit_wheels import fill
 from tests.support.wheel_index import serve
 
@@ -43,10 +46,40 @@ FILES = {
     "bin/nvcc": "a wrapper",
     "bin/ptxas": "ptxas",
     "bin/nvdisasm": "large",
+    "bin/cuobjdump": "-> ptxas",
     "share/doc/nvidia-cuda-toolkit/copyright": "End User License Agreement",
 }
 PROGRAMS = (f"{LIB}/bin/nvcc", f"{LIB}/bin/cicc", "bin/ptxas")
-DEB = make_deb(FILES, PROGRAMS)
+
+
+def _tar(files: dict[str, str], folder: str) -> bytes:
+    """A tar archive; content `-> x` makes a symbolic link."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"./{folder}{name}")
+            if content.startswith("-> "):
+                info.type, info.linkname = tarfile.SYMTYPE, content[3:]
+            info.mode = 0o755 if name in PROGRAMS else 0o644
+            info.size = 0 if info.issym() else len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
+    return buffer.getvalue()
+
+
+def _deb(files: dict[str, str]) -> bytes:
+    members = {
+        "debian-binary": b"2.0\n",
+        "control.tar.xz": _tar({"control": "Package: x\n"}, ""),
+        "data.tar.xz": _tar(files, "usr/"),
+    }
+    parts = [b"!<arch>\n"]
+    for name, data in members.items():
+        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
+        parts.append(data + b"\n" * (len(data) % 2))
+    return b"".join(parts)
+
+
+DEB = _deb(FILES)
 PACKAGE = DebianPackage(
     "nvidia-cuda-toolkit", "12.4.131~x", "pool/toolkit.deb", len(DEB), sha256(DEB)
 )
@@ -57,12 +90,19 @@ CU126 = Requirements("cuda", torch="2.14", toolkit="12.6", system="x86_64-linux"
 class Machine:
     """Every process but apt's is a real one."""
 
+    def __init__(self, deb: bytes = DEB) -> None:
+        self.deb = deb
+
     def run(self, argv, *, cwd: Path | None = None, **given: Any) -> ProcessResult:
         if "download-file" not in argv:
             return LocalRunner().run(argv, cwd=cwd, **given)
-        assert argv[-3:] == ("file:///m/pool/toolkit.deb", "toolkit.deb", f"SHA256:{sha256(DEB)}")
+        assert argv[-3:] == (
+            "file:///m/pool/toolkit.deb",
+            "toolkit.deb",
+            f"SHA256:{sha256(self.deb)}",
+        )
         assert cwd is not None
-        (cwd / "toolkit.deb").write_bytes(DEB)
+        (cwd / "toolkit.deb").write_bytes(self.deb)
         return ProcessResult(argv, 0, "", 0.0)
 
 
@@ -84,7 +124,7 @@ def wheels(tmp_path: Path) -> Iterator[WheelToolchains]:
 
 @pytest.fixture
 def toolkits(wheels: WheelToolchains) -> DebianNvccToolkits:
-    own = replace(pins(), packages=(PACKAGE,))
+    own = replace(pins(), package=PACKAGE)
     return DebianNvccToolkits(wheels.installer, wheels.cache, ACCEPTED, own)
 
 
@@ -93,7 +133,7 @@ def test_the_prefix(toolkits: DebianNvccToolkits) -> None:
     for name in ("bin/nvcc", "bin/ptxas", "nvvm/bin/cicc"):
         assert os.access(root / name, os.X_OK)
     assert (root / "bin/nvcc").read_text() == "nvcc"
-    assert (root / "bin/ptxas").read_text() == "ptxas"
+    assert (root / "bin/ptxas").read_text() == (root / "bin/cuobjdump").read_text() == "ptxas"
     assert (root / "bin/crt/link.stub").is_file()
     assert (root / "nvvm/libdevice/libdevice.10.bc").is_file()
     assert (root / "include/crt/host_config.h").is_file()
@@ -206,12 +246,35 @@ def test_named_it_is_for_cuda_12_alone(
         named.provision(replace(CU126, toolkit="13.0"))
 
 
-def test_the_package_is_pinned() -> None:
-    (package,) = pins().packages
-    assert len(package.sha256) == 64
-    assert package.path.startswith("pool/non-free/")
-    assert "://" not in data_text("packages.json")
-    assert str(pins().release) == "12.4"
+def test_a_link_out_of_the_package(toolkits: DebianNvccToolkits) -> None:
+    deb = _deb({**FILES, "bin/nvlink": "-> /etc/passwd"})
+    runner = Machine(deb)
+    package = replace(PACKAGE, sha256=sha256(deb))
+    own = replace(toolkits, pins=replace(toolkits.pins, package=package))
+    own = replace(own, installer=replace(own.installer, runner=runner))
+    with pytest.raises(ToolchainError, match=r"`usr/bin/nvlink` of .* leads out of it"):
+        own.install()
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("404  Not Found", r"trixie has moved on: .* no longer has toolkit\.deb"),
+        ("Hash Sum mismatch", "could not be fetched from file:///m:\nHash Sum mismatch"),
+    ],
+)
+def test_what_cannot_be_fetched(tmp_path: Path, output: str, message: str) -> None:
+    runner = FakeRunner({"download-file": failed(output)})
+    with pytest.raises(ToolchainError, match=message):
+        fetch_package(replace(pins(), package=PACKAGE), tmp_path, ACCEPTED, runner)
+
+
+def test_mirrors() -> None:
+    listed = "https://a.test/other/\nhttps://a.test/debian-security/\nhttps://a.test/debian/\n"
+    assert find_mirror({}, FakeRunner({"indextargets": listed})) == "https://a.test/debian"
+    with pytest.raises(ToolchainError, match="no Debian mirror") as caught:
+        find_mirror({}, FakeRunner({"indextargets": "https://a.test/ubuntu/\n"}))
+    assert "KBUILD_DEBIAN_MIRROR" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -225,4 +288,4 @@ def test_the_package_is_pinned() -> None:
     ],
 )
 def test_the_layout_is_nvidias(path: str, place: str | None) -> None:
-    assert unpack_rules().destination(path) == place
+    assert destination_of(path) == place

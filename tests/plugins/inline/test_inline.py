@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -96,16 +95,6 @@ def test_a_source_gets_the_operators_that_it_names(write):
     ]
 
 
-def test_declarations_alone_need_no_operator(write):
-    files = write(
-        request("torch::Tensor relu(torch::Tensor x);", cuda=("__global__ void k() {}",),
-                backend="cuda")
-    )  # fmt: skip
-    assert "ATen/TensorOperators" not in files["src/main.cpp"]
-    assert "torch" not in files["src/cuda.cu"]
-    assert 'src = ["src/main.cpp", "src/cuda.cu"]' in files["build.toml"]
-
-
 def test_a_function_of_the_device_code_is_declared(write):
     cuda = "torch::Tensor relu(torch::Tensor x, int n = 2) { return x; }"
     files = write(request("", cuda=(cuda,), backend="cuda"))
@@ -167,50 +156,6 @@ def test_what_the_headers_of_operators_include(write, text, is_all):
     assert ("#define KBUILD_INLINE_ALL" in files["src/main.cpp"].splitlines()) is is_all
 
 
-@pytest.mark.parametrize(
-    ("text", "is_complex"),
-    [
-        ("AT_DISPATCH_FLOATING_TYPES(x, y, z);", False),
-        ("AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(x, y, z);", True),
-        ("c10::complex<float> a;", True),
-        ("#include <thrust/sort.h>", True),
-        ("#include <ATen/native/cuda/Loops.cuh>", True),
-    ],
-)
-def test_complex_numbers_of_thrust(write, text, is_complex):
-    asked = request("", cuda=(f"{text}\n{RELU}",), backend="cuda")
-    files = write(asked)
-    assert ("#define KBUILD_INLINE_COMPLEX\n" in files["src/cuda.cu"]) is is_complex
-    assert "include/thrust/complex.h" in files
-    with_headers = write(replace(asked, include_paths=("/elsewhere",)))
-    assert "#define KBUILD_INLINE_COMPLEX\n" in with_headers["src/cuda.cu"]
-
-
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
-        ("std::map<int, int> sizes;", "map"),
-        ("std::unordered_set<int> seen;", "unordered_set"),
-        ("std::cout << x;", "ATen/core/Formatting.h"),
-        ("c10::List<int64_t> sizes;", "ATen/core/List.h"),
-    ],
-)
-def test_headers_of_words(write, text, header):
-    def included(text):
-        return f"#include <{header}>" in write(request(f"{text}\n{RELU}"))["src/main.cpp"]
-
-    assert included(text)
-    assert not included("")
-
-
-def test_whole_headers_replace_those_that_were_chosen(write):
-    write(request(RELU))
-    files = write(request(RELU), is_whole=True)
-    assert files["include/torch/extension.h"].rstrip().endswith("#include <torch/all.h>")
-    assert "include/torch/types.h" not in files
-    assert "ATen/ops" not in files["src/main.cpp"]
-
-
 def test_flags_and_folders_reach_the_compilers(write):
     asked = request(
         RELU,
@@ -242,11 +187,6 @@ def test_what_cannot_be_bound(write, text, functions, message):
         write(request(text, functions=functions))
 
 
-def test_names_are_those_of_kernels():
-    names = {name: request(name=name).kernel_name for name in ("Fast_ReLU", "2d", "x", "a__b")}
-    assert names == {"Fast_ReLU": "fast-relu", "2d": "inline-2d", "x": "inline-x", "a__b": "a-b"}
-
-
 def test_each_argument_changes_the_content():
     digests = {
         request(RELU).digest,
@@ -256,23 +196,6 @@ def test_each_argument_changes_the_content():
         request(RELU, generation=1).digest,
     }
     assert len(digests) == 5
-
-
-@pytest.mark.parametrize(
-    ("value", "archs"),
-    [
-        ("", ()),
-        ("native", ()),
-        ("8.0;9.0+PTX", ("8.0", "9.0+PTX")),
-        (" 8.0  9.0a ", ("8.0", "9.0a")),
-        ("Ampere;Hopper", ("8.0", "8.6+PTX", "9.0+PTX")),
-        ("Ampere+Tegra Ada", ("8.7", "8.9+PTX")),
-        ("8.0 Ampere", ("8.0", "8.6+PTX")),
-        ("All", ("All",)),
-    ],
-)
-def test_archs_are_those_that_torch_reads(value, archs):
-    assert read_arch_list(value) == archs
 
 
 @pytest.mark.parametrize(
@@ -382,19 +305,11 @@ class TestFallback:
         _, light = build("a.cpp:1:1: error: 'hamming_window' is not a member of 'torch'")
         assert light == [True, False]
 
-    def test_a_function_of_thrust_without_a_body(self, build):
-        _, light = build("ptxas fatal: Unresolved extern function '_ZN6thrust3expIfEE'")
-        assert light == [True, False]
-
     def test_a_syntax_error_is_reported_at_once(self, build, tmp_path):
         path = tmp_path / "project" / "src" / "cpp_sources_0.cpp"
         with pytest.raises(BuildError) as caught:
             build(f"{path}:2:7: error: expected ';'")
         assert str(caught.value).startswith("cpp_sources:2:7: error: expected ';'")
-
-    def test_a_local_name_that_is_not_declared(self, build):
-        with pytest.raises(BuildError, match="was not declared"):
-            build("a.cpp:1:1: error: 'z' was not declared in this scope")
 
 
 TABLE = {"arguments": {"x": {"shape": ["N"], "dtypes": ["float32"]}}}

@@ -73,14 +73,6 @@ def test_schemas_follow_from_signatures(function, line):
     assert not [note for note in answer.notes if "check the schema" not in note]
 
 
-def test_the_file_is_a_binding_of_kbuild():
-    text = bound("at::Tensor f(at::Tensor x);").texts["a.cpp"]
-    assert text.startswith('#include <torch/library.h>\n#include "registration.h"\n\n')
-    assert "#include <torch/all.h>\n" in text
-    assert "pybind11" not in text
-    assert "PYBIND" not in text
-
-
 def test_names_and_defaults_are_those_of_python():
     definition = (
         'm.def("f", &f, "a (b) c", py::arg("a"), py::arg("b") = 1.5,\n py::arg("c") = py::none());'
@@ -194,19 +186,6 @@ def test_one_library_opens_the_namespace(texts, macros):
         assert f"{macro} {{" in text
 
 
-def test_macros_that_open_a_namespace():
-    own = "#define TORCH_LIBRARY_EXPAND(NAME, M) TORCH_LIBRARY(NAME, M)\n"
-    use = '#include "registration.h"\nTORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n'
-    other = "#define OPS(ns) \\\n  TORCH_LIBRARY(ns, m) {}\n"
-    texts = {"registration.h": own, "a.cpp": use, "b.cpp": other}
-    answer = rewrite_bindings(texts, ["pkg._C"])
-    assert answer.texts["registration.h"] == own
-    assert answer.texts["a.cpp"].count("registration.h") == 1
-    assert answer.texts["b.cpp"] == other
-    assert answer.namespaces == {"_C"}
-    assert answer.notes == ["b.cpp:2: `OPS` opens a namespace: it has to be `TORCH_EXTENSION_NAME`"]
-
-
 def test_ops_that_name_their_namespace():
     text = (
         'TORCH_LIBRARY(demo, m) {\n  m.def(R"(demo::f(Tensor x) -> Tensor)");\n'
@@ -248,14 +227,6 @@ def test_registered_operators_with_options_are_listed():
     text = 'auto r = torch::RegisterOperators().op("d::f", torch::RegisterOperators::options());\n'
     answer = rewrite_bindings({"a.cpp": text})
     assert "a.cpp:1: this `RegisterOperators` has options: use TORCH_LIBRARY" in answer.notes
-
-
-def test_an_empty_module_beside_a_library_goes():
-    answer = rewrite_bindings(
-        {"a.cpp": "TORCH_LIBRARY(demo, m) {}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"}
-    )
-    assert "PYBIND11" not in answer.texts["a.cpp"]
-    assert answer.texts["a.cpp"].count("TORCH_LIBRARY_EXPAND(") == 1
 
 
 def test_no_bindings():

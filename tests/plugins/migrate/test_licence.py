@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.plugins.migrate.licence import DeclaredLicence, read_licence
+from kbuild.plugins.migrate.package import DeclaredLicence, read_licence
 
 OSI = "License :: OSI Approved :: "
 

@@ -99,11 +99,6 @@ def test_arguments_of_an_extension(migrated, argument, note):
     assert any(text.startswith("setup.py:13: ") and note in text for text in left)
 
 
-def test_macros_that_are_undefined(migrated):
-    document = migrated('CppExtension("demo._C", ["csrc/a.cpp"], undef_macros=["NDEBUG"]),')[0]
-    assert document["torch"]["cxx-flags"] == ["-UNDEBUG"]
-
-
 def test_files_that_are_copied(migrated):
     document, files, left = migrated(
         more='install_requires=["einops", "torch"],',
@@ -125,18 +120,6 @@ def test_files_that_are_copied(migrated):
     assert document["general"]["python-depends"] == ["einops"]
     assert "not copied: examples/" in left
     assert any(text.startswith("demo/raw: is not taken over") for text in left)
-
-
-def test_data_beside_triton_kernels(tmp_path):
-    (tmp_path / "demo" / "tuned").mkdir(parents=True)
-    (tmp_path / "demo" / "__init__.py").write_text("import triton\n")
-    (tmp_path / "demo" / "tuned" / "h100.json").write_text("{}")
-    package = read_package(tmp_path, LocalRunner())
-    files = dict(migrate_package(package, "demo", "org/demo", "").files.items())
-    assert files["torch-ext/demo/tuned/h100.json"] == b"{}"
-    document = tomli.loads(files["build.toml"].decode())
-    assert document["torch-noarch"] == {"pyext": ["json"]}
-    assert document["general"]["license"] == ""
 
 
 def section_sources(document):

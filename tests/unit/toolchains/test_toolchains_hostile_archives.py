@@ -1,23 +1,20 @@
-"""Wheels and Debian packages that want more than their place: room, memory, other folders."""
+"""Wheels that want more than their place: room, memory, other folders."""
 
 from __future__ import annotations
 
 import stat
 import struct
-import tarfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from kbuild.plugins.debian.packages import unpack_deb
 from kbuild.system.errors import DamagedFileError, StorageError
 from kbuild.system.untrusted import UnpackLimit
 from kbuild.toolchains.wheels import wheel_file
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.wheel_file import Wheel
-from tests.support.debian_packages import ar, odd_deb
 
 NAME = "odd-1.0-py3-none-any.whl"
 
@@ -126,106 +123,3 @@ class TestWheels:
         monkeypatch.setattr(wheel_file.shutil, "disk_usage", lambda _: space)
         with pytest.raises(StorageError, match="unpacks to 5 MB, and 1 MB are free"):
             open_wheel(wheel).unpack(tmp_path, lambda name: name)
-
-
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(f"./{name}")
-    info.type, info.linkname, info.mode = kind, link, 0o4755
-    return info
-
-
-class TestDebianPackages:
-    @pytest.fixture
-    def target(self, tmp_path: Path) -> Path:
-        (tmp_path / "outside").mkdir()
-        return tmp_path / "to"
-
-    def unpack(self, target: Path, *members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]):
-        deb = target.with_name("odd.deb")
-        deb.write_bytes(odd_deb(*members))
-        unpack_deb(deb, target, lambda path: path)
-
-    def refused(self, target: Path, *members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]):
-        with pytest.raises(DamagedFileError) as caught:
-            self.unpack(target, *members)
-        assert list((target.parent / "outside").iterdir()) == []
-        return caught.value.message
-
-    def test_links_are_those_of_a_system_of_its_own(self, target: Path) -> None:
-        self.unpack(
-            target,
-            (member("usr/bin/tool"), b"run"),
-            member("usr/bin/absolute", tarfile.SYMTYPE, "/usr/bin/tool"),
-            member("usr/bin/above", tarfile.SYMTYPE, "../../../../../usr/bin/tool"),
-            member("usr/bin/beside", tarfile.SYMTYPE, "tool"),
-            member("usr/bin/same", tarfile.LNKTYPE, "./usr/bin/tool"),
-        )
-        for name in ("absolute", "above", "beside", "same"):
-            assert (target / "usr/bin" / name).read_text() == "run"
-        assert (target / "usr/bin/absolute").readlink() == Path("tool")
-        assert not (target / "usr/bin/same").is_symlink()
-        assert (target / "usr/bin/tool").stat().st_mode & 0o7777 == 0o755
-
-    def test_a_file_behind_a_link_that_leads_out(self, target: Path, tmp_path: Path) -> None:
-        """However many links it takes."""
-        target.mkdir()
-        (target / "out").symlink_to(tmp_path / "outside")
-        words = self.refused(target, (member("out/file"), b"x"))
-        assert "`./out/file`: it lies behind a link that leads out" in words
-        words = self.refused(
-            target,
-            member("p/q/r", tarfile.SYMTYPE, "../.."),
-            member("p/q/r/l", tarfile.SYMTYPE, "../outside"),
-            (member("l/file"), b"x"),
-        )
-        assert "`./l/file`: it lies behind a file, or behind a link that leads nowhere" in words
-        assert (target / "l").readlink() == Path("p/q/outside")
-
-    def test_a_file_in_place_of_a_link_of_another_package(
-        self, target: Path, tmp_path: Path
-    ) -> None:
-        target.mkdir()
-        (target / "file").symlink_to(tmp_path / "outside" / "file")
-        self.unpack(target, (member("file"), b"x"))
-        assert (target / "file").read_text() == "x"
-        assert list((tmp_path / "outside").iterdir()) == []
-
-    @pytest.mark.parametrize(
-        ("kind", "words"),
-        [
-            (tarfile.FIFOTYPE, "it is neither a file nor a link"),
-            (tarfile.CHRTYPE, "it is neither a file nor a link"),
-            (tarfile.GNUTYPE_SPARSE, "it is neither a file nor a link"),
-            (tarfile.LNKTYPE, "it is another name of `/etc/passwd`, which is not unpacked"),
-        ],
-    )
-    def test_what_is_no_file(self, target: Path, kind: bytes, words: str) -> None:
-        assert words in self.refused(target, member("odd", kind, "/etc/passwd"))
-
-    def test_a_member_that_is_there_twice(self, target: Path) -> None:
-        twice = ((member("a"), b"1"), (member("a"), b"2"))
-        assert "it is there twice" in self.refused(target, *twice)
-
-    @pytest.mark.usefixtures("small")
-    def test_a_bomb(self, target: Path) -> None:
-        """Of a member that nobody wants, too."""
-        words = self.refused(target, (member("zeros"), bytes(8 << 20)))
-        assert (
-            "odd.deb: `data.tar.xz`: with it, the archive would unpack to more than 1 MB" in words
-        )
-
-    def test_a_name_that_would_fill_the_memory(self, target: Path) -> None:
-        assert "name takes" in self.refused(target, member("a" * 70_000))
-
-    @pytest.mark.parametrize("length", ["-5", "", "x"])
-    def test_a_part_without_a_length(self, target: Path, tmp_path: Path, length: str) -> None:
-        deb = tmp_path / "x.deb"
-        deb.write_bytes(ar(("control", b"")).replace(b"0         `", f"{length:<10}`".encode()))
-        with pytest.raises(DamagedFileError, match="has no length"):
-            unpack_deb(deb, target, str)
-
-    def test_half_a_package(self, target: Path, tmp_path: Path) -> None:
-        deb = tmp_path / "x.deb"
-        deb.write_bytes(odd_deb((member("a"), bytes(range(256)) * 40))[:-60])
-        with pytest.raises(DamagedFileError, match=r"x\.deb` is not a Debian package that can be"):
-            unpack_deb(deb, target, str)

@@ -38,8 +38,8 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
-        1,
-        "5aa95caf7be4fc1f",
+        2,
+        "c5999c39ee62ab5f",
         "plugins/debian/nvcc.py",
     ),
     "languages": (

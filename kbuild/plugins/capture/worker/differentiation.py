@@ -21,28 +21,20 @@ class Context:
     def __init__(self, needs: Sequence[Any]) -> None:
         self.needs_input_grad = needs
         self.saved_tensors: tuple[Any, ...] = ()
-        self.materialize_grads = True
         self.non_differentiable: tuple[Any, ...] = ()
-        self.dirty: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for the backward pass."""
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Ignore tensors for forward-mode differentiation, which ops do not have."""
-
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Mark results as having no gradient."""
         self.non_differentiable = tensors
 
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Mark arguments that the forward pass writes to."""
-        self.dirty = tensors
+    def _ignore(self, *_: Any) -> None:
+        """Ignore what no op has, or what the run records anyway."""
 
-    def set_materialize_grads(self, value: bool) -> None:
-        """Set whether absent gradients become zeros."""
-        self.materialize_grads = value
+    save_for_forward = mark_dirty = set_materialize_grads = _ignore
 
 
 class Needs(Sequence[Any]):
@@ -137,10 +129,7 @@ def gradients(
 ) -> dict[str, torch.Tensor]:
     """The gradients of arguments.
 
-    Args:
-        outputs: results, each with its gradient.
-        leaves: of the arguments.
-        text: writes a size.
+    `outputs` are results, each with its gradient; `text` writes a size.
     """
     pending: dict[Any, dict[int, torch.Tensor]] = {}
 

@@ -145,12 +145,6 @@ def imported_function(
 
     Where a question has several answers, modules are imported with each.
 
-    Args:
-        path: names the function.
-        folders: of the author's sources.
-        device: see `RunDevice.facts`.
-        generated: whether a DSL writes the kernels; it asks a driver of its own.
-
     Raises:
         AskedAtImportError: the arch matters, and is not known.
         CaptureError: what comes of an import differs among answers, or is not known.

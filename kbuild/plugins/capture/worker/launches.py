@@ -92,8 +92,7 @@ class OwnCandidates:
             # By type: a boolean is an `int` too, and no number to compute with.
             if all(type(choice) is int for choice in choices):
                 self._symbols.hints = {**self._symbols.hints, name: choices[0]}
-                symbol = self._symbols.integer(name, min(choices), max(choices))
-                self._values[name] = symbol
+                self._values[name] = self._symbols.integer(name, min(choices), max(choices))
             elif any(choice != choices[0] for choice in choices):
                 self._values.varied[name] = (kernel, self._place)
 
@@ -111,12 +110,6 @@ class OwnCandidates:
                 text = self._symbols.text(guard.expr)
                 message = f"decides on a candidate of `{kernel}`: `{text}`"
                 raise CaptureError(message, self._place)
-
-
-def key_of(chain: Sequence[Any]) -> list[str] | None:
-    """The parameters whose values choose among candidates; None without candidates."""
-    tuners = [decorator for decorator in chain if isinstance(decorator, Autotuner)]
-    return [name for tuner in tuners for name in tuner.keys] if tuners else None
 
 
 @contextmanager
@@ -148,14 +141,7 @@ def launch_step(  # noqa: PLR0917
 ) -> dict[str, Any]:
     """Record one `kernel[grid](*args, **kwargs)`.
 
-    Args:
-        kernel: a kernel function, and what is wrapped around it.
-        grid: blocks, or a function that gives them.
-        args: by position.
-        kwargs: by name; launch options as well.
-        symbols: of the run.
-        described: writes a value as JSON.
-        place: the author's line.
+    `described` writes a value as JSON.
 
     Raises:
         CaptureError: the path depends on a candidate.
@@ -174,6 +160,7 @@ def launch_step(  # noqa: PLR0917
                 values[name] = parameter.default
         blocks = grid(values) if callable(grid) else grid
     blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
+    tuners = [decorator for decorator in chain if isinstance(decorator, Autotuner)]
     step: dict[str, Any] = {
         "launch": _name_of(launched, kernel, place),
         "file": kernel.fn.__code__.co_filename,
@@ -182,7 +169,8 @@ def launch_step(  # noqa: PLR0917
         "options": {},
         "autotune": sorted(candidates.names),
         "candidate": {n: v for n, v in values.items() if n in candidates.names and type(v) is int},
-        "key": key_of(chain),
+        # The parameters whose values choose among candidates.
+        "key": [name for tuner in tuners for name in tuner.keys] if tuners else None,
         "written": sorted(written_parameters(kernel)),
         "specialized": sorted(specialized_parameters(kernel)),
         "shapes": sorted(shape_parameters(kernel)),
@@ -190,22 +178,17 @@ def launch_step(  # noqa: PLR0917
         "line": place,
     }
     for name, value in values.items():
-        if name not in candidates.names:
-            _add_value(step, name, value, parameters.get(name), described)
+        if name in candidates.names:
+            continue
+        if name in parameters:
+            kind = "constants" if parameters[name].is_constexpr else "arguments"
+            step[kind][name] = described(value)
+        else:
+            # An image has one value of each option: every value is a path.
+            decided = int(value) if isinstance(value, torch.SymInt) else value
+            step["options"][name] = described(decided)
     candidates.end(kernel.__name__)
     return step
-
-
-def _add_value(
-    step: dict[str, Any], name: str, value: Any, parameter: Any, described: Callable[[Any], Any]
-) -> None:
-    """Add a value to the options, constants or arguments; options have no parameter."""
-    if parameter is None:
-        # An image has one value of each: every value is a path.
-        decided = int(value) if isinstance(value, torch.SymInt) else value
-        step["options"][name] = described(decided)
-    else:
-        step["constants" if parameter.is_constexpr else "arguments"][name] = described(value)
 
 
 def _name_of(launched: Any, kernel: Any, place: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from kbuild.plugins.capture.conditions import question_of
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
-from kbuild.plugins.capture.values import BATCH, GPUS, ROWS, evaluated, names_of, truth
+from kbuild.plugins.capture.values import BATCH, GPUS, ROWS, evaluated, names_of
 from kbuild.plugins.capture.worker.runs import (
     Bounds,
     NeedsContiguous,
@@ -44,28 +44,21 @@ class Paths:
     """Result of a search for all paths of a function."""
 
     traces: list[Trace] = field(default_factory=list)
-    unreachable: list[list[str]] = field(default_factory=list)
-    """Prefixes of conditions whose end no call within the bounds meets, as far as was tried."""
     unproven: list[list[str]] = field(default_factory=list)
     """Prefixes of conditions that no tried call meets, where not all values were tried."""
     dropped: int = 0
     """Paths that were not followed because there were too many."""
 
 
-def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
-    """Every path of a function.
-
-    Args:
-        call: the function and its arguments.
-        initial: hints of the first run: one value for each symbol.
-        most: paths to follow.
+def walk(call: WrapperCall, initial: Values) -> Paths:
+    """Every path of a function, beginning with the hints `initial`, which all symbols have.
 
     Raises:
         CaptureError: a path cannot be captured.
     """
     while True:
         try:
-            return _walked(call, initial, most)
+            return _walked(call, initial)
         except NeedsContiguous as needs:
             # From the beginning, since earlier paths are of other strides.
             call.contiguous.add(str(needs))
@@ -73,14 +66,14 @@ def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
             call.differentiated = True
 
 
-def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
+def _walked(call: WrapperCall, initial: Values) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
     work = [_Branch(initial, {})]
     seen: set[tuple[Any, ...]] = set()
     while work:
         branch = work.pop()
-        if len(paths.traces) >= most:
+        if len(paths.traces) >= MOST_PATHS:
             paths.dropped += 1
             continue
         try:
@@ -110,9 +103,7 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
             if values is not None:
                 asked = len(questions)
                 work.append(_Branch(values, trace.decisions, asked, guards[:at], guards[at][0]))
-            elif search.was_exhaustive:
-                paths.unreachable.append(conditions)
-            else:
+            elif not search.was_exhaustive:
                 paths.unproven.append(conditions)
     return paths
 
@@ -157,7 +148,14 @@ class _Branch:
         own = sum(is_own for _, is_own in self.before)
         guards = [*self.before]
         following = trace.guards[own : own + 1]
-        if self.negated and following and _is_one_of_many(following[0], self.negated):
+        # Both may compare the same number, with different single values.
+        is_one_of_many = (
+            self.negated
+            and following
+            and " == " in following[0]
+            and question_of(following[0])[0] != question_of(self.negated)[0]
+        )
+        if is_one_of_many:
             guards.append((f"not ({self.negated})", False))
         guards += [(text, True) for text in trace.guards[own:]]
         if trace.boundary:
@@ -166,17 +164,6 @@ class _Branch:
             trace.boundary["guards"] = places[forward - 1] + 1 if forward else 0
         trace.guards = [text for text, _ in guards]
         return guards
-
-
-def _without_rows(conditions: Sequence[str], near: Values) -> list[str]:
-    """The conditions with the dimensions of `...` for their product, which has no value itself."""
-    product = " * ".join(name for name in BATCH if name in near)
-    return [re.sub(rf"\b{ROWS}\b", f"({product})", text) for text in conditions]
-
-
-def _is_one_of_many(guard: str, negated: str) -> bool:
-    """True if both conditions compare the same number, with different single values."""
-    return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
 
 
 @dataclass
@@ -189,11 +176,11 @@ class Search:
     def values(self, conditions: Sequence[str], near: Values) -> Values | None:
         """Values that meet all conditions; None where none were found.
 
-        Args:
-            conditions: the last is the one that `near` does not meet.
-            near: where to begin.
+        The last condition is the one that `near` does not meet.
         """
-        conditions = _without_rows(conditions, near)
+        # The product of the dimensions of `...` has no value itself.
+        product = " * ".join(name for name in BATCH if name in near)
+        conditions = [re.sub(rf"\b{ROWS}\b", f"({product})", text) for text in conditions]
         names = sorted(names_of(conditions[-1]) & near.keys())
         self.was_exhaustive = False
         for candidate in self._candidates(names, conditions, near):
@@ -251,7 +238,7 @@ class Search:
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
         try:
             # The last one first: it is the one that most candidates do not meet.
-            return all(truth(condition, values) for condition in reversed(conditions))
+            return all(evaluated(condition, values) for condition in reversed(conditions))
         except (ZeroDivisionError, OverflowError, ValueError):
             return False
 

@@ -1,7 +1,8 @@
-"""The tensors and values of one run as JSON, and the lines of the author's code."""
+"""The tensors, descriptors and values of one run as JSON, and the lines of the author's code."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -13,7 +14,6 @@ import torch
 import triton.language as tl
 
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.runs import Trace
 from kbuild.plugins.capture.worker.settings import Settings
 from kbuild.plugins.capture.worker.symbols import Symbols
@@ -24,8 +24,57 @@ from kbuild.plugins.capture.worker.tensors import (
 )
 
 _LEAST_ADDRESS = 16
+_CLASSES = (
+    ("triton.tools.tensor_descriptor", "TensorDescriptor"),
+    ("triton.experimental.gluon.nvidia.hopper", "TensorDescriptor"),
+)
+_ALIGNMENT = 512
+"""Alignment in bytes of the memory that allocators of GPUs return."""
+_ITEMS = ("swizzle_byte_width", "transposed", "fp4_padded")
+"""Attributes of a layout in shared memory that do not follow from the block and the dtype."""
 # Taken before runs put `hashed` in its place, which calls it.
 _HASH = torch.SymInt.__hash__
+
+
+def _classes() -> Iterator[Any]:
+    """Descriptor classes that the installed release of Triton has."""
+    for module, name in _CLASSES:
+        try:
+            yield getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+
+
+DESCRIPTORS = tuple(_classes())
+
+
+def _description(descriptor: Any, line: str) -> dict[str, Any]:
+    """Properties that an image is compiled for: block, padding, and Gluon's layout of the block."""
+    if getattr(descriptor, "round_f32_to_tf32", False):
+        raise CaptureError("passes a descriptor that rounds to TF32", line)
+    described: dict[str, Any] = {"block": list(descriptor.block_shape)}
+    if descriptor.padding != "zero":
+        described["padding"] = descriptor.padding
+    if layout := _layout(descriptor, line):
+        described["layout"] = layout
+    return described
+
+
+def _layout(descriptor: Any, line: str) -> dict[str, Any]:
+    """Layout of a Gluon descriptor; empty if it is the default of its block."""
+    layout = getattr(descriptor, "layout", None)
+    if layout is None:
+        return {}
+    if getattr(layout, "cga_layout", None):
+        raise CaptureError("passes a descriptor whose block is divided among a cluster", line)
+    language = importlib.import_module("triton.language")
+    dtype = language.dtype(f"int{layout.element_bitwidth}")
+    block = list(descriptor.block_shape)
+    own = {name: getattr(layout, name) for name in _ITEMS}
+    more = {name: True for name in _ITEMS[1:] if own[name]}
+    if layout == type(layout).get_default_for(block, dtype, **more):
+        return more
+    return {"swizzle_byte_width": own["swizzle_byte_width"], **more}
 
 
 class RecordedValues:
@@ -53,14 +102,17 @@ class RecordedValues:
         """The name of an argument, if a tensor is one; empty for views of it."""
         name = self._roots.get(storage_of(tensor), "")
         is_one = self._memory.get(storage_of(tensor)) is tensor
-        is_made = any(buffer["name"] == name for buffer in self.trace.buffers)
-        return name if is_one and not is_made and not name.startswith("grad_") else ""
+        is_own = is_one and name not in self._buffers and not name.startswith("grad_")
+        return name if is_own else ""
 
     def is_allocated(self, tensor: torch.Tensor) -> bool:
         """True if a tensor is memory that the run allocated, not the result of an operator."""
         name = self._roots.get(storage_of(tensor), "")
-        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
-        return name in buffers and not buffers[name].get("produced")
+        return name in self._buffers and not self._buffers[name].get("produced")
+
+    @property
+    def _buffers(self) -> dict[str, dict[str, Any]]:
+        return {buffer["name"]: buffer for buffer in self.trace.buffers}
 
     def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
         """Register a tensor that the run made; return its name, the known one if there is one."""
@@ -110,11 +162,11 @@ class RecordedValues:
 
     def _without_address(self, written: str, value: Any) -> str:
         """The text of a value, which may not depend on an address: images have none."""
-        if "address(" in written and isinstance(value, torch.SymBool):
+        if "address(" not in written:
+            return written
+        if isinstance(value, torch.SymBool):
             return repr(bool(value))
-        if "address(" in written:
-            raise CaptureError("passes an address as a number: pass the tensor", self.line())
-        return written
+        raise CaptureError("passes an address as a number: pass the tensor", self.line())
 
     def _descriptor(self, descriptor: Any) -> dict[str, Any]:
         """Describe a descriptor as JSON: its tensor, and the properties that matter to images."""
@@ -122,20 +174,20 @@ class RecordedValues:
         value = self.value(descriptor.base)
         for key, numbers in (("sizes", descriptor.shape), ("strides", descriptor.strides)):
             value[key] = [text(number) for number in numbers]
-        return {**value, "descriptor": description_of(descriptor, self.line())}
+        return {**value, "descriptor": _description(descriptor, self.line())}
 
-    def _address(self, tensor: torch.Tensor) -> Any:
+    def address(self, tensor: torch.Tensor) -> Any:
         """Replace `Tensor.data_ptr`."""
         name = self._roots.get(storage_of(tensor))
         if name is None:
             raise CaptureError("asks where a tensor lies that is not an argument", self.line())
-        buffers = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        buffers = self._buffers
         while name in buffers and buffers[name].get("aliases"):
             name = buffers[name]["aliases"]
-        given = (
-            None if name in buffers else self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
-        )
-        return address_of(tensor, given)
+        offset = tensor.storage_offset() * tensor.element_size()
+        if name in buffers:  # the function allocates it
+            return offset + _ALIGNMENT
+        return offset + self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
 
     def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
         """Kinds of plain values with their types and how to write one; `bool` before `int`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves
 
-from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError, written_roots
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step
 from kbuild.plugins.capture.worker.recorded_values import RecordedValues, storage_of
 from kbuild.plugins.capture.worker.runs import NeedsContiguous
+from kbuild.plugins.capture.worker.settings import partial_method
 from kbuild.plugins.capture.worker.symbols import Symbols
 from kbuild.plugins.capture.worker.tensors import (
     ALLOCATIONS,
@@ -91,66 +92,54 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self.is_contiguous(tensor):
             return tensor
-        argument, copy = self.value(tensor), self._new(tensor)
-        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
-        self._add_copy("contiguous", [argument], name)
-        return copy
+        return self._copied(tensor, "contiguous", aliases=self.value(tensor)["tensor"])
 
     def cloned(self, tensor: torch.Tensor) -> torch.Tensor:
         """A contiguous copy in memory of its own."""
-        argument, copy = self.value(tensor), self._new(tensor)
-        name = self.buffer(copy, produced=True)
-        self._add_copy("clone", [argument, {"string": "contiguous_format"}], name)
-        return copy
+        return self._copied(tensor, "clone", {"string": "contiguous_format"})
 
-    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Contiguous memory for the values of a tensor, whose gradient is that of the tensor."""
-        strides = usual_strides(tensor.shape)
+    def _copied(
+        self, tensor: torch.Tensor, operator: str, *others: Any, **more: Any
+    ) -> torch.Tensor:
+        """A contiguous copy by a step of its own; its gradient is that of the tensor."""
+        argument, strides = self.value(tensor), usual_strides(tensor.shape)
         with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
             if torch.is_grad_enabled() and tensor.requires_grad:
                 copy = SameValues.apply(tensor, [copy])
-        return copy
-
-    def _add_copy(self, operator: str, arguments: list[Any], name: str) -> None:
         self.trace.steps.append({
-            "aten": operator, "arguments": arguments, "results": [name], "written": [],
+            "aten": operator, "arguments": [argument, *others],
+            "results": [self.buffer(copy, produced=True, **more)], "written": [],
             "line": self.line(),
         })  # fmt: skip
+        return copy
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Replacements of tensor methods that would decide on strides, and so fork paths."""
-        view, reshape, flatten = torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.flatten
-        is_contiguous = torch.Tensor.is_contiguous
 
-        def viewed(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
-            self.require_contiguous(tensor)
-            return view(tensor, *shape, **more)
+        def required(original: Callable[..., Any]) -> Callable[..., Any]:
+            def method(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+                self.require_contiguous(tensor)
+                return original(tensor, *args, **more)
 
-        def reshaped(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
-            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
-            return reshape(tensor, *shape, **more)
+            return method
 
-        def flattened(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
-            return flatten(tensor, *args, **more)
+        def copied(original: Callable[..., Any]) -> Callable[..., Any]:
+            def reshaped(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+                tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
+                return original(tensor, *args, **more)
 
-        def asked(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            self.require_contiguous(tensor)
-            return is_contiguous(tensor, *args, **more)
+            return reshaped
 
-        def copied(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
-            return self.contiguous(tensor, memory_format)
-
-        def addressed(tensor: torch.Tensor) -> Any:
-            return self._address(tensor)
-
+        kind = torch.Tensor
         return {
-            "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
-            "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
-            "data_ptr": addressed,
+            "view": required(kind.view), "is_contiguous": required(kind.is_contiguous),
+            "reshape": copied(kind.reshape), "flatten": copied(kind.flatten),
+            "contiguous": partial_method(self.contiguous),
+            "data_ptr": partial_method(self.address),
+            "__getitem__": indexed, "__setitem__": assigned,
         }  # fmt: skip
 
     # ATen
@@ -264,7 +253,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             for at, value in enumerate(values)
             if writes(func, at) and isinstance(value, torch.Tensor)
         ]
-        self._judge_written(written)
+        self._require_same_dtype(written)
         if any(writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
             raise CaptureError(f"writes to a list of tensors with `{func}`", self.line())
         new = [tensor for tensor in tensors if storage_of(tensor) not in self._roots]
@@ -287,10 +276,9 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             "line": self.line(),
         })  # fmt: skip
 
-    def _judge_written(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name in self._other_dtype:
-                raise CaptureError("writes through a view of another dtype", self.line())
+    def _require_same_dtype(self, written: Iterable[str]) -> None:
+        if not self._other_dtype.keys().isdisjoint(written):
+            raise CaptureError("writes through a view of another dtype", self.line())
 
     def returned(self, value: Any) -> Any:
         """Describe a value that the function returns, as `value` does.
@@ -308,6 +296,5 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         """Record one `kernel[grid](*args, **kwargs)`."""
         step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value, self.line())
-        arguments = (step["arguments"].get(name) for name in step["written"])
-        self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
+        self._require_same_dtype(written_roots(step))
         self.trace.steps.append(step)

@@ -21,8 +21,6 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.questions import refusal
-from kbuild.plugins.capture.worker.attributes import tensor_attributes
-from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS
 from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
 from kbuild.plugins.capture.worker.imports import (
     GUARD_METHODS,
@@ -30,11 +28,21 @@ from kbuild.plugins.capture.worker.imports import (
     answer_vendors,
     device_counts,
 )
-from kbuild.plugins.capture.worker.numbers import NUMBERS, SizeText, divisions, number_functions
+from kbuild.plugins.capture.worker.recorded_values import DESCRIPTORS
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.runs import RunDevice
 from kbuild.plugins.capture.worker.settings import partial_method
-from kbuild.plugins.capture.worker.symbols import SIZE_METHODS
+from kbuild.plugins.capture.worker.symbols import (
+    NUMBERS,
+    SIZE_METHODS,
+    SizeText,
+    divisions,
+    number_functions,
+)
+
+_REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"
+_REFUSED = ("grad", "grad_fn", "_base", "_backward_hooks", "_version", "retains_grad", "output_nr")
+"""Attributes of tensors that no op knows."""
 
 
 @contextmanager
@@ -43,18 +51,15 @@ def in_place_of_triton(
 ) -> Iterator[None]:
     """Let the run answer Triton's launches and Torch's questions about the device.
 
-    Args:
-        recorder: of the run.
-        capabilities: the smallest and the largest one of the GPU.
-        device: what else is known of it.
+    `capabilities` are the smallest and the largest one of the GPU.
     """
     replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
-    replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
+    replaced += [*_launches(recorder), *_numbers(recorder), *_profiler_ranges()]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
-    replaced += [(guard, name, partial(_answered, None)) for guard, name in GUARD_METHODS]
+    replaced += [(guard, name, _do_nothing) for guard, name in GUARD_METHODS]
     # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
-    replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    replaced += [(fake_tensor, "init_gpu_context", _do_nothing)]
     replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
     drivers = type(triton.runtime.driver)
     active = partial(
@@ -63,7 +68,7 @@ def in_place_of_triton(
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
     replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
-    replaced += tensor_attributes(recorder)
+    replaced += _tensor_attributes(recorder)
     replaced += recorder.settings.methods()
     symbols = recorder.symbols
     # Functions are replaced in all modules: authors import them under names of their own.
@@ -71,7 +76,7 @@ def in_place_of_triton(
         *recorder.settings.functions(),
         (triton.next_power_of_2, symbols.power_of_2),
         (triton.cdiv, partial(_cdiv, triton.cdiv)),
-        (torch.library.wrap_triton, _same),
+        (torch.library.wrap_triton, lambda kernel: kernel),
     ]
     own = {id(module) for module in recorder.modules}
     libraries = [module for module in sys.modules.values() if id(module) not in own]
@@ -101,21 +106,16 @@ def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
 def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
     """Replacements for calls that launch kernels, or that call ops made of Python functions."""
 
-    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
-        return partial(run, kernel, grid=grid)
-
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         if warmup:
-            return _CompiledKernel(recorder)
+            return _CompiledKernel()
         return recorder.launch(kernel, grid, args, kwargs)
 
-    def call(op: Any, *args: Any, **kwargs: Any) -> Any:
-        return op._init_fn(*args, **kwargs)  # noqa: SLF001 - there is no public name
-
     for kind in (JITFunction, Autotuner, Heuristics):
-        yield kind, "__getitem__", indexed
+        yield kind, "__getitem__", lambda kernel, grid: partial(run, kernel, grid=grid)
         yield kind, "run", run
-    yield CustomOpDef, "__call__", call
+    # `_init_fn` is the author's function; there is no public name.
+    yield CustomOpDef, "__call__", lambda op, *args, **more: op._init_fn(*args, **more)  # noqa: SLF001
 
 
 def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
@@ -138,14 +138,13 @@ def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> A
     return original(dividend, divisor)
 
 
-def _without_effect() -> Iterator[tuple[Any, str, Any]]:
+def _profiler_ranges() -> Iterator[tuple[Any, str, Any]]:
     """Replacements of functions that mark ranges for profilers: an op has no ranges."""
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        yield torch.cuda.nvtx, name, partial(_answered, None)
-    yield torch.cuda.nvtx, "range", _NoDevice
-    kind = torch.autograd.profiler.record_function
+        yield torch.cuda.nvtx, name, _do_nothing
+    yield torch.cuda.nvtx, "range", _NoRange
     for name in ("__init__", "__enter__", "__exit__"):
-        yield kind, name, lambda *_, **__: None
+        yield torch.autograd.profiler.record_function, name, _do_nothing
 
 
 def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
@@ -187,7 +186,9 @@ def _device_answers(
         # Methods that the recorder replaces ask for the device's context first.
         "_lazy_init": None,
     }
-    functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
+    functions: dict[str, Any] = {
+        name: lambda *_, answer=answer, **__: answer for name, answer in answers.items()
+    }
     functions["get_device_capability"] = asked_capability
     for name in ("get_device_name", "device_count"):
         functions[name] = partial(_refused, getattr(torch.cuda, name), name, recorder)
@@ -278,14 +279,6 @@ def _refused(
     return original(*args, **more)
 
 
-def _answered(answer: Any, *_: Any, **__: Any) -> Any:
-    return answer
-
-
-def _same(kernel: Any) -> Any:
-    return kernel
-
-
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
     if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
         raise CaptureError("makes a tensor from data of Python")
@@ -297,22 +290,18 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
 class _CompiledKernel:
     """The kernel that `warmup` compiles; each image has another one."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
     def __getattr__(self, name: str) -> Any:
         message = f"asks for `{name}` of a compiled kernel, which is another one for each GPU"
-        raise CaptureError(f"{message}: launch without it", self._recorder.line())
+        raise CaptureError(f"{message}: launch without it")
 
 
-class _NoDevice(ContextDecorator):
-    """`torch.cuda.device(...)`, and other contexts without an effect."""
+def _do_nothing(*_: Any, **__: Any) -> None: ...
 
-    def __init__(self, *_: Any) -> None: ...
 
-    def __enter__(self) -> None: ...
+class _NoRange(ContextDecorator):
+    """`torch.cuda.nvtx.range(...)` without an effect."""
 
-    def __exit__(self, *_: object) -> None: ...
+    __init__ = __enter__ = __exit__ = _do_nothing
 
 
 _unaffected: dict[int, tuple[Any, int]] = {}
@@ -337,3 +326,64 @@ def _everywhere(
         yield from ((module, name, known[original]) for name, original in replaced)
         if not replaced:
             unaffected[id(module)] = module, len(names)
+
+
+def _tensor_attributes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Attributes of `torch.Tensor` that are questions when an author's code asks."""
+
+    def asked_by_author(answer: Callable[[Any], Any], original: Callable[[Any], Any]) -> Any:
+        def asked(tensor: torch.Tensor) -> Any:
+            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
+            is_author = recorder.is_author(frame.f_code.co_filename)
+            return answer(tensor) if is_author else original(tensor)
+
+        return asked
+
+    def answered(name: str, answer: Callable[[torch.Tensor], Any]) -> tuple[Any, str, Any]:
+        original = getattr(torch.Tensor, name)
+        asked = asked_by_author(answer, original.__get__)
+        return torch.Tensor, name, property(asked, original.__set__)
+
+    def refuse(name: str, _: torch.Tensor) -> Any:
+        raise CaptureError(f"asks for `{name}` of a tensor: {_REMEDY}", recorder.line())
+
+    yield answered("requires_grad", partial(_requires_grad, recorder))
+    yield answered("is_leaf", partial(_is_leaf, recorder))
+    for name in _REFUSED:
+        yield answered(name, partial(refuse, name))
+    # A method, and no property as the others are.
+    asked = asked_by_author(partial(_is_inference, recorder), torch.Tensor.is_inference)
+    yield torch.Tensor, "is_inference", asked
+
+
+def _argument(recorder: Recorder, tensor: torch.Tensor, word: str) -> str:
+    name = recorder.argument_of(tensor)
+    if not name:
+        message = f"asks about {word} of a tensor that is not an argument: {_REMEDY}"
+        raise CaptureError(message, recorder.line())
+    return name
+
+
+def _is_inference(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    return recorder.settings.answer("is_inference_{}", _argument(recorder, tensor, "inference"))
+
+
+def _requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    settings = recorder.settings
+    if not (tensor.is_floating_point() or tensor.is_complex()) or recorder.is_allocated(tensor):
+        return False
+    name = recorder.argument_of(tensor)
+    if name:
+        return bool(settings.answer("requires_grad_{}", name))
+    # A view, or a result of an operator.
+    if not settings.answer("grad_enabled"):
+        return False
+    base = tensor._base  # noqa: SLF001 - the public name of what a view is of
+    name = _argument(recorder, tensor if base is None else base, "gradients")
+    return bool(settings.answer("requires_grad_{}", name))
+
+
+def _is_leaf(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    if name := recorder.argument_of(tensor):
+        return bool(recorder.settings.answer("is_leaf_{}", name))
+    return not _requires_grad(recorder, tensor)

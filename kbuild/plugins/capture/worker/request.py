@@ -24,18 +24,19 @@ import torch
 from triton.runtime import driver
 
 from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.values import CAPABILITIES
+from kbuild.plugins.capture.values import BATCH, CAPABILITIES
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.paths import walk
 from kbuild.plugins.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.plugins.capture.worker.samples import sampled
-from kbuild.plugins.capture.worker.symbols import BATCH, Symbols
+from kbuild.plugins.capture.worker.symbols import Symbols
 from kbuild.plugins.capture.worker.trace import is_autograd
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _HINTS = (3, 5, 7, 6, 9, 11, 13)
+_PLAIN_DEFAULTS = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def captured(request: Request) -> dict[str, Any]:
         CaptureError: a path cannot be captured.
     """
     if request.generated:
-        install_driver()
+        driver.set_active(GeneratorDriver())  # generators see a GPU, for the rest of the process
     device = RunDevice(request.device)
     named = imported_function(
         request.function, request.folders, device, generated=request.generated
@@ -122,7 +123,9 @@ def captured(request: Request) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "parameters": names,
-        "defaults": {p.name: repr(p.default) for p in parameters if _has_plain_default(p)},
+        "defaults": {
+            p.name: repr(p.default) for p in parameters if isinstance(p.default, _PLAIN_DEFAULTS)
+        },
         "source": source,
         "line": line,
         "contiguous": sorted(contiguous),
@@ -198,10 +201,6 @@ def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
         if parameter.name not in request.arguments and parameter.default is parameter.empty:
             raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
     return parameters
-
-
-def _has_plain_default(parameter: inspect.Parameter) -> bool:
-    return isinstance(parameter.default, (bool, int, float, str, type(None)))
 
 
 def configurations(request: Request) -> Iterator[dict[str, Any]]:
@@ -284,8 +283,12 @@ def main() -> None:
 
     A fork of this process answers each: Torch is imported once, and no run changes another one.
     """
-    _isolate()
-    _import_rest()
+    _end_with_parent()
+    # No network, where namespaces are allowed.
+    _LIBC.unshare(_NEW_USER | _NEW_NETWORK)
+    # What Torch and sympy import with a first symbol and a first quotient, each fork would import.
+    Symbols({}).integer("n")
+    sympy.simplify(sympy.Symbol("n"))
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
     gc.freeze()  # no fork looks for garbage among what was imported, and so copies its pages
     for data in json.load(sys.stdin):
@@ -315,20 +318,8 @@ def _answer(file: Path, request: Request) -> None:
     file.write_text(json.dumps(answer), encoding="utf-8")
 
 
-def _isolate() -> None:
-    """End with kbuild, and have no network where namespaces are allowed."""
-    _end_with_parent()
-    _LIBC.unshare(_NEW_USER | _NEW_NETWORK)
-
-
 def _end_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _import_rest() -> None:
-    """Import what Torch and sympy import when there is a first symbol, and a first quotient."""
-    Symbols({}).integer("n")
-    sympy.simplify(sympy.Symbol("n"))
 
 
 _PROPERTIES = {
@@ -352,11 +343,6 @@ class GeneratorDriver:
     def get_device_properties(self, _: int) -> Mapping[str, int]:
         """Properties that are the same for every GPU, so that the sources are the same."""
         return _PROPERTIES
-
-
-def install_driver() -> None:
-    """Let generators see a GPU, for the rest of the process."""
-    driver.set_active(GeneratorDriver())
 
 
 def generated_sources(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -121,7 +121,7 @@ class NumberRecorder(Recorder):
 
     def is_free(self, tensor: Any) -> bool:
         """See `Recorder.is_free`: `reshape` copies what is not contiguous, also if it need not."""
-        is_asked = sys._getframe(1).f_code.co_name in ("reshaped", "flattened")  # noqa: SLF001
+        is_asked = sys._getframe(1).f_code.co_name == "reshaped"  # noqa: SLF001
         return is_asked and tensor.stride() != tuple(usual_strides(tensor.shape))
 
     def contiguous(
@@ -135,9 +135,6 @@ class NumberRecorder(Recorder):
         with self.paused():
             return torch.as_strided(copy, copy.shape, strides, copy.storage_offset())
 
-    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        return _are_dense(tensor.shape, tensor.stride())
-
 
 def sampled(
     calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
@@ -146,12 +143,10 @@ def sampled(
 ) -> list[dict[str, Any]]:
     """Record random calls as JSON: `configuration`, `values` and `trace`.
 
-    Args:
-        calls: the inputs of each configuration, examples of its numbers, and its paths.
-        name: of the function, which the calls depend on.
-        count: of the random calls of all configurations together.
+    The calls depend on the name of the function, so each capture draws the same.
     """
-    draw = random.Random(name + _source(calls[0][1].function))  # noqa: S311 - no secret
+    source = inspect.getsource(calls[0][1].function)
+    draw = random.Random(name + source)  # noqa: S311 - no secret
     numbers = [sorted(_numbers(traces)) for _, _, _, traces in calls]
     samples = []
     for at in range(count):
@@ -163,8 +158,7 @@ def sampled(
         values = {**_values(call, examples, numbers[chosen], near, draw), **known}
         trace = _ran(call, values, draw)
         if trace is not None:
-            sample = {"configuration": configuration, "trace": asdict(trace)}
-            samples.append(sample)
+            samples.append({"configuration": configuration, "trace": asdict(trace)})
     return samples
 
 
@@ -228,7 +222,3 @@ def _numbers(traces: Sequence[Trace]) -> set[int]:
     """Integers of the conditions of paths."""
     known = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
     return {int(number) for number in known if number == int(number) and abs(number) <= 8 * _MOST}
-
-
-def _source(function: Any) -> str:
-    return inspect.getsource(function)

@@ -60,9 +60,7 @@ class Settings:
     def answer(self, name: str, parameter: str = "") -> Any:
         """The answer to a question of the table on this path.
 
-        Args:
-            name: of the question.
-            parameter: the tensor that it is about.
+        `parameter` is the tensor that it is about.
         """
         for known, value in reversed(self._decided):
             if known == name:
@@ -155,26 +153,24 @@ class Settings:
 
     def methods(self) -> Iterator[tuple[Any, str, Any]]:
         """Classes of Torch, with methods that set what this answers."""
-        for kind, name, value in (
-            (grad_mode.no_grad, "grad_enabled", False),
-            (grad_mode.enable_grad, "grad_enabled", True),
-        ):
-            yield kind, "__enter__", partial_method(self._enter, kind.__enter__, name, value)
-            yield kind, "__exit__", partial_method(self._exit, kind.__exit__, name, value)
+        for kind, value in ((grad_mode.no_grad, False), (grad_mode.enable_grad, True)):
+            decided = ("grad_enabled", value)
+            yield kind, "__enter__", partial_method(self._enter, kind.__enter__, decided)
+            yield kind, "__exit__", partial_method(self._exit, kind.__exit__, decided)
         yield autocast, "__init__", _autocast_kept
         yield autocast, "__enter__", partial_method(self._enter_autocast)
         yield autocast, "__exit__", partial_method(self._exit_autocast)
         properties = type(vars(type(torch.backends.cudnn))["allow_tf32"])
         yield properties, "__get__", partial_method(self._property, properties.__get__)
 
-    def _enter(self, original: Any, name: str, value: Any, context: Any) -> Any:
+    def _enter(self, original: Any, decided: tuple[str, bool], context: Any) -> Any:
         if self.is_asked(sys._getframe(2)):  # noqa: SLF001 - the documented way to a caller
-            self._decided.append((name, value))
+            self._decided.append(decided)
         return self._quietly(original, context)
 
-    def _exit(self, original: Any, name: str, value: Any, context: Any, *error: Any) -> Any:
-        if (name, value) in self._decided and self.is_asked(sys._getframe(2)):  # noqa: SLF001
-            self._decided.remove((name, value))
+    def _exit(self, original: Any, decided: tuple[str, bool], context: Any, *error: Any) -> Any:
+        if decided in self._decided and self.is_asked(sys._getframe(2)):  # noqa: SLF001
+            self._decided.remove(decided)
         return self._quietly(original, context, *error)
 
     def _quietly(self, original: Callable[..., Any], *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Symbols of a captured call, and their expressions in the language of `build.toml`.
+"""Symbols of a captured call, their expressions in `build.toml`, and Python's functions of them.
 
 Sizes, strides and numbers of a call are symbols of Torch's `ShapeEnv`. Each has an example value,
 the hint, under which a run takes one path; every condition that the run decides is kept as a guard.
@@ -7,8 +7,11 @@ the hint, under which a run takes one path; every condition that the run decides
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -18,18 +21,14 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from kbuild.plugins.capture.values import next_power_of_2
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.values import BATCH, ROWS, next_power_of_2
 from kbuild.plugins.capture.worker.printer import Printer, UnprintableError
 from kbuild.plugins.capture.worker.runs import Bounds
 from kbuild.plugins.capture.worker.tensors import extent_of
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
-
-
-BATCH = ("dim_0", "dim_1", "dim_2")
-"""Names of the dimensions that `...` stands for, and `ROWS` of their product."""
-ROWS = "rows"
 
 
 class Environment(ShapeEnv):  # type: ignore[misc]
@@ -86,13 +85,7 @@ class Symbols:
     """Expression of a call -> `torch.SymInt` or `torch.SymFloat`."""
 
     def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:
-        """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again.
-
-        Args:
-            text: what the integer is in an expression.
-            least: the smallest value.
-            most: the largest value.
-        """
+        """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again."""
         if text in self.named:
             return self.named[text]
         hint = int(self.hints.get(text, least or 1))
@@ -200,7 +193,7 @@ class Symbols:
             return expression
         if not {*own} <= expression.free_symbols:
             return expression
-        rows = sympy.Symbol("rows", integer=True, nonnegative=True)
+        rows = sympy.Symbol(ROWS, integer=True, nonnegative=True)
         self.texts[rows] = ROWS
         try:
             replaced = expression.xreplace({first: rows / sympy.Mul(*others)})
@@ -227,7 +220,9 @@ class Symbols:
             except UnprintableError as error:
                 error.place = place
                 raise
-            if not _is_certain(text):
+            # `x <= next_pow2(x)` always holds, which Torch's value ranges cannot see.
+            left, _, right = text.partition(" <= ")
+            if text != "True" and right != f"next_pow2({left})":
                 texts[text] = None
         return list(texts)
 
@@ -245,14 +240,112 @@ class Numbers(Symbols):
         return float(self.hints[text])
 
 
-def _is_certain(condition: str) -> bool:
-    """`True`, and `x <= next_pow2(x)`, which Torch's value ranges cannot see."""
-    left, sign, right = condition.partition(" <= ")
-    return condition == "True" or bool(sign and right == f"next_pow2({left})")
+# Python's functions of numbers
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat)
+_FOLDER = str(Path(__file__).parent)
+"""Folder of the functions that replace those the author calls."""
+_FOLLOWED = {"ceil", "copysign", "fabs", "floor", "fsum", "log2", "prod", "sqrt", "trunc"}
+_WAY_ROUND = (
+    "compute with `+`, `-`, `*`, `//`, `%`, `math.ceil`, `math.sqrt`, `triton.cdiv` or "
+    "`triton.next_power_of_2`"
+)
 
 
-def log2(original: Callable[[Any], float], number: Any) -> Any:
-    """`math.log2`, of symbols as well."""
+class _NumberType(type):
+    """A type of Python's numbers for `isinstance`: symbols are instances as well."""
+
+    plain: type
+    symbol: type
+    converted: Callable[[Any], Any]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (cls.plain, cls.symbol))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, (cls.plain, cls.symbol))
+
+    def __call__(cls, *args: Any, **more: Any) -> Any:
+        if args and isinstance(args[0], _SYMBOLS):
+            return cls.converted(args[0])
+        return cls.plain(*args, **more)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.plain, name)
+
+
+class _Integer(metaclass=_NumberType):
+    plain, symbol, converted = int, torch.SymInt, torch.sym_int
+
+
+class _Float(metaclass=_NumberType):
+    plain, symbol, converted = float, torch.SymFloat, torch.sym_float
+
+
+NUMBERS: dict[str, Any] = {"int": _Integer, "float": _Float, "print": lambda *_, **__: None}
+"""Names in an author's modules: Python's own would decide on the value of a symbol, and say that
+a size is no `int`; an op prints nothing."""
+
+
+class SizeText(str):
+    """A size as text: for messages alone."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any) -> Any:
+        raise CaptureError("decides on the text of a size: compare the number itself")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __hash__ = _refuse
+    __len__ = __int__ = __getitem__ = __iter__ = startswith = endswith = isdigit = _refuse
+
+
+def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """Functions of `math`, each with its replacement."""
+    yield math.sqrt, partial(_root, math.sqrt)
+    yield math.log2, partial(_log2, math.log2)
+    for name, function in vars(math).items():
+        if callable(function) and name[0] != "_" and name not in _FOLLOWED:
+            yield function, partial(_computed, function, name)
+
+
+def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
+    """Divisions that raise an error if the divisor is 0, as Python's do, in the author's code."""
+    for kind in _SYMBOLS:
+        for name in ("floordiv", "mod", "truediv"):
+            for method in (f"__{name}__", f"__r{name}__"):
+                if hasattr(kind, method):
+                    yield kind, method, _division(method, getattr(kind, method), is_author)
+
+
+def _division(
+    method: str, original: Callable[[Any, Any], Any], is_author: Callable[[str], bool]
+) -> Callable[[Any, Any], Any]:
+    def divided(number: Any, other: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
+        divisor = number if method.startswith("__r") else other
+        # Torch divides as well, and a decision in its code would be a path of the op.
+        is_asked = is_author(file) or file.startswith(_FOLDER)
+        if is_asked and isinstance(divisor, _SYMBOLS) and divisor == 0:
+            raise ZeroDivisionError("division by zero")
+        return original(number, other)
+
+    return divided
+
+
+def _root(original: Callable[[Any], float], number: Any) -> Any:
+    """Replace `math.sqrt`, which does not take symbols."""
+    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLS) else original(number)
+
+
+def _computed(original: Callable[..., Any], name: str, *args: Any, **more: Any) -> Any:
+    """Refuse a function of `math` that has no form for symbols."""
+    if any(isinstance(value, _SYMBOLS) for value in args):
+        raise CaptureError(f"computes `math.{name}` of a size: {_WAY_ROUND}")
+    return original(*args, **more)
+
+
+def _log2(original: Callable[[Any], float], number: Any) -> Any:
+    """Replace `math.log2`, which does not take symbols."""
     if not isinstance(number, torch.SymInt):
         return original(number)
     if number <= 0:

@@ -128,12 +128,7 @@ def require_room(
 ) -> None:
     """Let a path end in an error, as Torch does, where a view reaches beyond its memory.
 
-    Args:
-        root: all that is known of the memory.
-        tensor: what `as_strided` is called with, as well as the others.
-        sizes: of the view.
-        strides: of the view.
-        offset: of the view; that of the tensor if it is None.
+    `root` is all that is known of the memory.
 
     Raises:
         RuntimeError: it reaches beyond it.
@@ -205,10 +200,6 @@ def broadcast(args: Sequence[Any], text: Callable[[Any], str]) -> Sequence[Any]:
     """Arguments of an operator with the same sizes where one of them is 1 in this call alone.
 
     Torch takes a symbol for no 1. Whether it is one is asked only where sizes differ.
-
-    Args:
-        args: tensors and others.
-        text: writes a size as an expression.
     """
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     rank = max((tensor.dim() for tensor in tensors), default=0)

@@ -18,8 +18,7 @@ from torch._subclasses import fake_tensor
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from kbuild.plugins.capture.programs import CaptureError
-from kbuild.plugins.capture.steps import written_roots
+from kbuild.plugins.capture.programs import CaptureError, written_roots
 from kbuild.plugins.capture.values import CAPABILITIES
 from kbuild.plugins.capture.worker.calls import CallFilter
 from kbuild.plugins.capture.worker.differentiation import (
