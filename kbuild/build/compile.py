@@ -34,8 +34,9 @@ from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
 if TYPE_CHECKING:  # what only projects with kernels in DSLs need
-    from kbuild.dsl.aot_build import AotOutput, Images
+    from kbuild.dsl.aot_build import AotOutput
     from kbuild.dsl.aot_compiler import AotCompiler
+    from kbuild.dsl.image_rows import Images
 
 
 _CONFIGURED_FILE = "kbuild-configured"

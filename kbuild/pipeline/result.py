@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from kbuild.system.errors import KbuildError
 
 if TYPE_CHECKING:
-    from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
+    from kbuild.dsl.image_rows import ImageRow
 
 BuildStatus = Literal[
     "built",

@@ -13,11 +13,6 @@ from tests.support.command_project import CommandProject
 from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
-REFERENCE = """\
-from kbuild.project.config.schema import reference_markdown
-from kbuild.plan.project import backend_catalog
-print(reference_markdown(backend_catalog(plugins=True)))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +115,7 @@ def test_an_arch_is_read_as_the_backend_writes_it(
         file.write_text(before)
 
 
-def test_its_keys_are_in_the_schema_and_in_the_reference(
-    bench: CommandProject, env: dict[str, str]
-) -> None:
-    assert "acme-archs" in bench.kbuild("schema", env=env).stdout
-    page = bench.python(REFERENCE, env)
-    assert "ACME architectures, e.g." in page
+def test_its_keys_are_in_the_schema(bench: CommandProject, env: dict[str, str]) -> None:
+    schema = bench.kbuild("schema", env=env).stdout
+    assert "acme-archs" in schema
+    assert "ACME architectures, e.g." in schema

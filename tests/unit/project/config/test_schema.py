@@ -10,7 +10,6 @@ from kbuild.project.config.schema import (
     field_descriptions,
     json_schema,
     models_in,
-    reference_markdown,
 )
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "build-toml.md"
@@ -78,13 +77,7 @@ def test_every_scalar_field_has_a_docstring_at_its_source():
         assert not missing, model
 
 
-def test_the_reference_page_is_not_stale():
-    assert PAGE.read_text() == reference_markdown(backend_catalog()), (
-        "run scripts/generate_reference.py"
-    )
-
-
 def test_the_reference_page_names_every_key():
-    page = reference_markdown(backend_catalog())
+    page = PAGE.read_text()
     for definition in json_schema(backend_catalog())["$defs"].values():
         assert all(f"`{key}`" in page for key in definition["properties"])
