@@ -95,7 +95,6 @@ def _metavar(action: Action) -> str:
     return action.dest.upper()
 
 
-PAGE = Path("docs", "reference", "cli.md")
 _COMMANDS_INTRODUCTION = """\
 # Commands
 

@@ -31,7 +31,6 @@ from kbuild.system.sourcetree import SourceTree
 BUILD = "build"
 BENCHMARKS = "benchmarks"
 README = "README.md"
-CARD = "CARD.md"
 _BENCHMARK_PATH = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
 _NOT_IN_DIGEST_FILES = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
 _LEFTOVERS = (
