@@ -55,7 +55,6 @@ class StagedVariant:
     """Project files that the result depends on, as they were read, by path relative to the project;
     None for one that was looked for and not there."""
     compiled: Images = ()
-    """The images of each kernel in a DSL."""
     changed: str = ""
     """An input that was read in two states; empty if there is none."""
 

@@ -41,7 +41,6 @@ class UnitRecord:
     status: int
     cache: CacheOutcome
     why: str = ""
-    """Reason that the cache could not be used."""
     user: float = 0.0
     system: float = 0.0
     peak: int = 0

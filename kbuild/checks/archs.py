@@ -163,7 +163,6 @@ class _Claim:
     backend: str
     archs: tuple[str, ...]
     extension: str
-    """File of a finding that belongs to no file."""
 
 
 @CHECKS.add

@@ -27,9 +27,7 @@ class StaticLibraryTrace:
     library: Mapping[str, Any]
     """Entry of the library in `data/static.json`."""
     symbols: tuple[str, ...]
-    """Symbols of it that the file defines."""
     texts: tuple[str, ...]
-    """Texts of it in the file's data."""
 
 
 @cached_while_unchanged

@@ -20,7 +20,6 @@ class ArgumentDescription:
     """One positional argument or option."""
 
     name: str
-    """Destination, e.g. `kernel_dir`."""
     flags: tuple[str, ...]
     """`-q`, `--quiet`; empty for positional arguments."""
     metavar: str

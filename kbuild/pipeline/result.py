@@ -34,7 +34,6 @@ class BuildResult:
     steps: int = 0
     """Build steps that ran."""
     objects: int = 0
-    """Objects of the variant."""
     from_cache: int = 0
     """Number of `objects` that came from the cache."""
     findings: tuple[Finding, ...] = ()

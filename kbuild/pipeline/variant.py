@@ -103,7 +103,7 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.pipeline.running_builder import running_builder
+        from kbuild.pipeline.package import running_builder
 
         return running_builder(self.services.runner)
 

@@ -29,7 +29,6 @@ _HEADER = struct.Struct("<8xB9xH12xQQI2xHHHH")
 """ABI version, machine, offsets of the headers of segments and of sections, flags, then for both
 the size and the number of these headers."""
 _ELF_SECTION = struct.Struct("<4xI16xQQ")
-"""Type, offset and size of a section."""
 _SHT_NOBITS = 8
 _EM_CUDA, _EM_AMDGPU = 190, 224
 _FIRST_NOTED_ABI = 8

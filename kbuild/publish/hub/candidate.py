@@ -54,7 +54,6 @@ class UploadCandidate:
     reasons: tuple[UploadObstacle, ...] = ()
     """Reasons against an upload, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
-    """Checks that it fails."""
 
     @property
     def name(self) -> str:

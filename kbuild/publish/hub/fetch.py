@@ -40,7 +40,6 @@ class HubSpec:
     """A repository at a revision."""
 
     repo: str
-    """`org/kernel`."""
     revision: str
     """A branch such as `v1`, a tag, or a commit."""
 

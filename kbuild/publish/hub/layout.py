@@ -45,11 +45,9 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """Files of each variant."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()
-    """`README.md`."""
 
     @property
     def entries(self) -> tuple[UploadFile, ...]:

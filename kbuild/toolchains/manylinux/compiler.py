@@ -56,7 +56,6 @@ class LinkRequirements:
     gcc: str
     """Major release of the GCC whose C++ library is used; empty when nobody knows."""
     libstdcxx: Path | None
-    """`libstdc++.a`."""
     assembler: Version | None
     """Release of GNU as; None when it is another assembler."""
 

@@ -123,15 +123,6 @@ def test_without_a_template_or_variants_there_is_no_card(card_project):
     assert not card_project.card.exists()
 
 
-def test_a_fault_is_a_warning_each_time(card_project):
-    (card_project.root / "CARD.md").write_text("TODO\n")
-    for _ in range(2):
-        assert card_project.refresh().startswith("warning: the card was not filled: CARD.md:1:")
-        assert card_project.path is None
-    (card_project.root / "CARD.md").write_text("Done.\n")
-    assert card_project.refresh() == f"filled {card_project.card}\n"
-
-
 def test_an_edited_card_is_said_to_be(card_project):
     card_project.refresh()
     card_project.card.write_text(f"{card_project.card.read_text()}Mine.\n")
