@@ -35,11 +35,11 @@ from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.from_wheels import SYSTEM
 from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
+    DEFAULT_POLICY,
     OLDEST_ASSEMBLER,
     LinkRequirements,
     link_requirements,
 )
-from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 from kbuild.toolchains.wheels.lock import packaged_lock
 
 ItemState = Literal["ok", "missing", "optional"]

@@ -32,16 +32,14 @@ from kbuild.system.temporary import environment_with_tmpdir
 from kbuild.system.untrusted import reading
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.compiler import (
+    DEFAULT_POLICY,
+    LIBC_NONSHARED,
     LinkedCompiler,
+    PolicyInterface,
+    PolicyStubWriter,
     glibc_release,
     inspect_link_compiler,
     is_old_enough,
-)
-from kbuild.toolchains.manylinux.stubs import (
-    DEFAULT_POLICY,
-    LIBC_NONSHARED,
-    PolicyInterface,
-    PolicyStubWriter,
     policy_interface,
     symbols_file,
 )
@@ -161,7 +159,7 @@ def _even(size: int) -> int:
 
 COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
-_CODE = ("environment.py", "stubs.py")
+_CODE = ("environment.py", "compiler.py")
 SYSTEM_LIBRARIES = (
     "-Wl,--push-state,--as-needed -lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc "
     "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
