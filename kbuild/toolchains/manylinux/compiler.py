@@ -1,6 +1,6 @@
-"""What a link for older systems is made with: stubs of a policy's libraries, and the host compiler.
+"""Stubs of a policy's libraries, and facts about the host compiler that links against them.
 
-The facts about the compiler are its C library's release, and the static parts of its libraries.
+The facts are its C library's release, and the static parts of its libraries.
 """
 
 from __future__ import annotations
