@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import kbuild  # noqa: E402
-from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
 from kbuild.plan.project import backend_catalog  # noqa: E402
 from kbuild.plugins.inline import load_inline  # noqa: E402
-from kbuild.project.config.schema import json_schema, reference_markdown  # noqa: E402
+from kbuild.project.config.schema import json_schema  # noqa: E402
 from kbuild.system.files import replace_atomically  # noqa: E402
+from scripts.reference_pages import checks_markdown, reference_markdown  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 

@@ -21,7 +21,7 @@ from typing import Any
 from elftools.elf.elffile import ELFFile
 
 from kbuild.checks.policies import find_policy
-from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY, LINKER_NAMES, symbols_file
+from kbuild.toolchains.manylinux.compiler import DEFAULT_POLICY, LINKER_NAMES, symbols_file
 
 MARKS = {"STT_OBJECT": "=", "STT_TLS": "~"}
 BINDINGS = ("STB_GLOBAL", "STB_WEAK", "STB_LOOS", "STB_GNU_UNIQUE")

@@ -34,8 +34,9 @@ from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
 if TYPE_CHECKING:  # what only projects with kernels in DSLs need
-    from kbuild.dsl.aot_build import AotOutput, Images
+    from kbuild.dsl.aot_build import AotOutput
     from kbuild.dsl.aot_compiler import AotCompiler
+    from kbuild.dsl.image_rows import Images
 
 
 _CONFIGURED_FILE = "kbuild-configured"
@@ -54,7 +55,6 @@ class StagedVariant:
     """Project files that the result depends on, as they were read, by path relative to the project;
     None for one that was looked for and not there."""
     compiled: Images = ()
-    """The images of each kernel in a DSL."""
     changed: str = ""
     """An input that was read in two states; empty if there is none."""
 

@@ -35,11 +35,6 @@ def read_state(workspace: Path) -> Record | None:
     return read_record(Cache(workspace, BUILD_STATE), parse=texts("plan", "output"))
 
 
-def recorded_inputs(record: Record) -> dict[str, FileState]:
-    """The project files that a build read, as they were then, relative to the project."""
-    return {path: then for path, then in record.observed.items() if not Path(path).is_absolute()}
-
-
 def is_up_to_date(workspace: Path, plan: VariantPlan, root: Path, output: Path) -> bool:
     """True when building `plan` of the project `root` into `output` again would change nothing."""
     record = read_state(workspace)

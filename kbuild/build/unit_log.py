@@ -1,4 +1,4 @@
-"""The units of a run, from the log that launchers wrote, and its device images.
+"""The units of a run, from the log that launchers wrote.
 
 The log of the last build stays in `.kbuild/report`.
 """
@@ -41,7 +41,6 @@ class UnitRecord:
     status: int
     cache: CacheOutcome
     why: str = ""
-    """Reason that the cache could not be used."""
     user: float = 0.0
     system: float = 0.0
     peak: int = 0
@@ -182,30 +181,3 @@ def _fits(value: object, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and abs(value) < _ENDLESS
     return isinstance(value, bool if kind == "bool" else str)
-
-
-@dataclass(frozen=True)
-class ImageRow:
-    """All images of one op for one arch, added up."""
-
-    kernel: str
-    """The `[kernel.*]` section."""
-    op: str
-    target: str
-    """`sm_90a`, `compute_80` (PTX), `gfx942`."""
-    images: int
-    size: int
-    """Bytes of device code."""
-    cached: int
-    """Images that were compiled before."""
-    seconds: float
-    """Seconds of compiling the others, one after the other."""
-    shared: int
-    """Bytes of shared memory of a block, of the image that takes most."""
-    registers: int | None = None
-    """Registers of the image with most, where the compiler says so."""
-    spills: int | None = None
-    """Bytes, on AMD registers, that did not fit, of the image with most; see `registers`."""
-    local: int | None = None
-    """Bytes of local memory of a thread, of the image with most, where machine code says so: what
-    did not fit into registers, and arrays."""

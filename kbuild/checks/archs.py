@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -19,7 +18,12 @@ from kbuild.checks.libraries import (
 )
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.checks.readers.device_image import DeviceImage
-from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf, sound_binary
+from kbuild.checks.readers.elf import (
+    UnreadableBinaryError,
+    cached_while_unchanged,
+    read_elf,
+    sound_binary,
+)
 from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.system.errors import install_command
 
@@ -113,18 +117,13 @@ def _arch_order(pair: tuple[str, str]) -> tuple[str, int, str]:
 _CONSTANTS = ".rodata"
 
 
+@cached_while_unchanged
 def linked_device_libraries(path: Path) -> tuple[str, ...]:
     """Titles of libraries whose functions are in the file while it needs no shared one of them.
 
     Found by the names of functions in `data/device_libraries.json`, which symbol tables have; a
     stripped file has them only where the library prints them.
     """
-    status = path.stat()
-    return _linked_device_libraries(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _linked_device_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, ...]:
     try:
         with sound_binary("ELF"):
             return tuple(_find_device_libraries(path, read_elf(path).needed))
@@ -164,7 +163,6 @@ class _Claim:
     backend: str
     archs: tuple[str, ...]
     extension: str
-    """File of a finding that belongs to no file."""
 
 
 @CHECKS.add

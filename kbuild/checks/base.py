@@ -97,7 +97,6 @@ class Output:
     """True for code that another user or machine built: nothing imports it unless
     `loads_foreign`."""
     loads_foreign: bool = False
-    """True when somebody asked to import it nevertheless."""
 
     @property
     def is_barred(self) -> bool:

@@ -79,7 +79,6 @@ class _ImportsOfFile:
     registered: tuple[_RegisteredName, ...] = ()
     """Names that it puts into `sys.modules`."""
     error: Exception | None = None
-    """Error of a file that could not be read."""
 
 
 def _findings(

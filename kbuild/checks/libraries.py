@@ -53,7 +53,6 @@ class LibraryDeviceCode:
 
     path: Path
     where: str
-    """The path relative to the variant."""
     code: DeviceCode
     damage: str = ""
     """Reason that its device code could not be read; empty when it could."""

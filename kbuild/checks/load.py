@@ -39,7 +39,6 @@ class LoadRemark:
     hint: str = ""
     where: str = "_ops.py"
     check: str = "load"
-    """The check that it belongs to."""
 
 
 def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]:

@@ -80,7 +80,6 @@ class Policy:
     aliases: tuple[str, ...]
     """Older names of the same policy: `manylinux2014`."""
     libraries: tuple[str, ...]
-    """System libraries that a file may need."""
     withheld: Mapping[str, tuple[str, ...]]
     """Library -> symbols that some of these systems lack although the library is there."""
     versions: Mapping[str, Mapping[str, list[str]]]
@@ -119,7 +118,6 @@ DEFAULT_PYTHON_ABI = Version((3, 9))
 
 
 _LIMITS = "how much is allowed"
-"""Heading in the help."""
 
 
 def _parse_version(flag: str, text: str) -> Version | None:

@@ -47,7 +47,6 @@ class ProbeQuestion:
     arguments: tuple[str | Path, ...]
     """Paths stand for what they lead to."""
     cache: Path | None = None
-    """kbuild's cache folder."""
 
     @cached_property
     def key(self) -> str | None:

@@ -75,10 +75,8 @@ class CheckReport:
 
     output: Output
     states: Mapping[str, State]
-    """States by check, for those that were asked."""
     findings: tuple[Finding, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Measurements by check."""
 
     @property
     def name(self) -> str:

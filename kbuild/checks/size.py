@@ -9,11 +9,10 @@ from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.libraries import device_code_rows
+from kbuild.system.quantities import size_text
 
 MANY_FILES = 200
 """More files than this make every download of the kernel slow."""
-_UNITS = ("bytes", "KB", "MB", "GB", "TB")
-_STEP = 1024
 
 
 @CHECKS.add
@@ -53,12 +52,3 @@ def sizes_of(root: Path) -> dict[str, int]:
         for base, _, names in os.walk(root)
         for path in (Path(base, name) for name in names)
     }
-
-
-def size_text(size: int) -> str:
-    """`870 bytes`, `12 KB` or `5.1 MB`, in units of 1024."""
-    amount, unit = float(size), 0
-    while amount >= _STEP and unit < len(_UNITS) - 1:
-        amount, unit = amount / _STEP, unit + 1
-    digits = 1 if unit and amount < 10 else 0  # noqa: PLR2004
-    return f"{amount:.{digits}f} {_UNITS[unit]}"

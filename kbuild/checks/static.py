@@ -5,14 +5,18 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.elf import (
+    ElfFile,
+    UnreadableBinaryError,
+    cached_while_unchanged,
+    sound_binary,
+)
 from kbuild.checks.readers.symbols import ElfTables
 
 
@@ -23,23 +27,16 @@ class StaticLibraryTrace:
     library: Mapping[str, Any]
     """Entry of the library in `data/static.json`."""
     symbols: tuple[str, ...]
-    """Symbols of it that the file defines."""
     texts: tuple[str, ...]
-    """Texts of it in the file's data."""
 
 
+@cached_while_unchanged
 def find_static_libraries(path: Path) -> tuple[StaticLibraryTrace, ...]:
     """Libraries of `data/static.json` that are inside an ELF file.
 
     Raises:
         UnreadableBinaryError: it is not a valid one.
     """
-    status = path.stat()
-    return _find_static_libraries(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _find_static_libraries(path: Path, _size: int, _mtime: int) -> tuple[StaticLibraryTrace, ...]:
     from kbuild.checks.readers.fast_elf import FastElf
 
     with (

@@ -190,7 +190,6 @@ class _OtherBuild:
     """The build that `--against` names."""
 
     text: str
-    """Text of the command line."""
     variants: Sequence[str]
     folder: Path | None
     """Folder of the variants; None for those on the Hub."""
@@ -223,7 +222,7 @@ def _other_variant(other: _OtherBuild, own: str, host: ProbeHost, ctx: Services)
     Raises:
         UsageError: none of the variants fits.
     """
-    from kbuild.pipeline.compatibility import check_compatibility
+    from kbuild.pipeline.testing import check_compatibility
 
     name: str | None = own
     if own not in other.variants:

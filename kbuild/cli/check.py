@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -33,204 +32,12 @@ from kbuild.system.services import Services
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kbuild.checks.base import Group, Output
-    from kbuild.checks.probe_cache import ProbeCache
-    from kbuild.checks.report import CheckReport, CheckSelection
+    from kbuild.checks.base import Output
+    from kbuild.checks.report import CheckSelection
     from kbuild.plan.selection import Selection
 
 
 _PROGRESS_DELAY_S = 1.0
-"""Seconds."""
-
-
-def add_checks(parser: ArgumentParser) -> None:
-    """Declare `--only`, `--skip`, `--allow`, `--list` and `--strict`."""
-    group = parser.add_argument_group("which checks")
-    group.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="CHECK",
-        help="run only this check (repeatable)",
-    )
-    group.add_argument(
-        "--skip", action="append", default=[], metavar="CHECK", help="skip this check (repeatable)"
-    )
-    add_options(group, BuildOptions, "allowed")
-    group.add_argument("--strict", action="store_true", help="treat warnings as errors")
-    group.add_argument("--list", action="store_true", help="list the checks without running them")
-
-
-@contextmanager
-def check_progress(ctx: Services) -> Iterator[None]:
-    """Checks that take longer than a moment say on the terminal what they look at."""
-    steps = count(1)
-    with (
-        ctx.ui.progress("checking", 0, after=_PROGRESS_DELAY_S) as progress,
-        report_work_to(lambda label: progress.update(next(steps), 0, label)),
-    ):
-        yield
-
-
-def add_load_mode(parser: ArgumentParser) -> None:
-    """Declare `--load`, `--no-load` and `--fresh`."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--load",
-        action="store_true",
-        help="also load variants that were built elsewhere, which runs their code",
-    )
-    group.add_argument("--no-load", action="store_true", help="skip checks that run Python")
-    parser.add_argument(
-        "--fresh",
-        action="store_true",
-        help="load again what has been loaded before",
-    )
-
-
-def wants_sizes(args: Namespace) -> bool:
-    """True when the size of each file is to be shown."""
-    return bool(args.max_size) or "size" in args.only or args.verbose > 0
-
-
-def check_selection_of(
-    args: Namespace, *, groups: tuple[Group, ...] = (), slow: bool, sources: bool = False
-) -> CheckSelection:
-    """The checks that the options ask for.
-
-    Raises:
-        UsageError: a check that there is not, or options that leave none.
-    """
-    from kbuild.checks.report import CheckSelection, validate_check_names
-
-    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
-    if not (args.only or args.skip):
-        return wanted  # without importing the checks: there may be nothing that they look at
-    everything = CheckSelection(groups=groups)
-    extra = tuple(SOURCE_CHECKS) if sources else ()
-    known = (*(check.name for check in everything.checks()), *extra)
-    validate_check_names(args.only, known, "--only")
-    validate_check_names(args.skip, known, "--skip")
-    if not wanted.checks() and not any(wanted.wants(name) for name in extra):
-        raise UsageError("the options leave no check", hint="`--list` lists them")
-    return wanted
-
-
-def list_checks(
-    wanted: CheckSelection, ctx: Services, *, as_json: bool, sources: bool = False
-) -> int:
-    """Print each check with its summary."""
-    rows: list[tuple[str, str, str]] = [
-        (check.name, check.group, check.summary) for check in wanted.checks()
-    ]
-    if sources:
-        rows += [(n, "source", text) for n, text in SOURCE_CHECKS.items() if wanted.wants(n)]
-    if as_json:
-        keys = ("check", "group", "summary")
-        ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
-    else:
-        cells = [(check, group, summary.replace("`", "")) for check, group, summary in rows]
-        ctx.ui.table(("check", "group", "what it proves"), cells)
-    return 0
-
-
-@dataclass(frozen=True)
-class CheckSettings:
-    """The settings of one command for all outputs."""
-
-    wanted: CheckSelection
-    limits: CheckLimits
-    loading: LoadOptions = field(default_factory=LoadOptions)
-    portable: bool = False
-    """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
-    probe_cache: ProbeCache | None = None
-    """Answers of earlier loads; None where nothing is loaded."""
-    loads_foreign: bool = False
-    """True for `--load`."""
-
-    def for_target(self, target: CheckTarget, args: Namespace) -> CheckSettings:
-        """The settings for one target: a project says itself which checks it overrules.
-
-        Raises:
-            ConfigError: its `kbuild.toml` is wrong.
-        """
-        allowed = allow_of(args, target.path if target.kind == "project" else None)
-        return replace(self, wanted=replace(self.wanted, allowed=allowed)) if allowed else self
-
-
-def check_settings_of(
-    args: Namespace, wanted: CheckSelection, ctx: Services, *, portable: bool = False
-) -> CheckSettings:
-    """The settings that the options set; an interpreter is looked for when a check needs one.
-
-    Raises:
-        UsageError: an option has no sense.
-        ToolchainError: `--python` or `--also-python` names no Python.
-    """
-    slow = wanted.starts_python
-    limits = read_options(args, ctx, None, CheckLimits)
-    loading = LoadOptions()
-    if slow:
-        python = chosen_python(args.python, ctx)
-        loading = read_options(args, ctx, None, LoadOptions, python=python)
-    probe_cache = _probe_cache(args, ctx) if slow else None
-    return CheckSettings(wanted, limits, loading, portable, probe_cache, args.load)
-
-
-def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
-    from kbuild.checks.probe_cache import ProbeCache
-
-    return ProbeCache(ctx.cache, fresh=args.fresh)
-
-
-def run_checks(target: CheckTarget, settings: CheckSettings) -> tuple[CheckReport, ...]:
-    """Every output of the target, examined."""
-    from kbuild.checks.report import run_selected_checks
-
-    return tuple(
-        run_selected_checks(output, settings.wanted.checks(), settings.wanted)
-        for output in _outputs_of(target, settings)
-    )
-
-
-def _outputs_of(target: CheckTarget, settings: CheckSettings) -> Iterator[Output]:
-    from kbuild.checks.base import Output
-    from kbuild.checks.probe_cache import ProbeCache
-    from kbuild.system.workspace import Workspace
-
-    limits = _limits_for(target, settings)
-    if target.kind == "library":
-        folder = target.path.parent
-        yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
-    for folder in target.variants:
-        tree = Workspace(target.path, folder.name).tree
-        probe_cache = settings.probe_cache or ProbeCache()
-        known = tree if target.kind == "project" and tree.is_dir() else None
-        yield Output(
-            folder,
-            variant_named(folder.name),
-            settings.loading.python,
-            asked=limits,
-            tree=known,
-            other_pythons=settings.loading.others,
-            probe_cache=probe_cache,
-            built_elsewhere=_is_built_elsewhere(probe_cache, folder),
-            loads_foreign=settings.loads_foreign,
-        )
-
-
-def _is_built_elsewhere(probe_cache: ProbeCache, folder: Path) -> bool:
-    """True for a variant that was not built here, by the cache of answers about loading."""
-    from kbuild.checks.probe_cache import is_built_here
-
-    return probe_cache.folder is not None and not is_built_here(probe_cache.folder, folder)
-
-
-def _limits_for(target: CheckTarget, settings: CheckSettings) -> CheckLimits:
-    """The limits for a target; variants on the Hub promise to load everywhere."""
-    if settings.limits.manylinux is None and (settings.portable or target.kind == "hub"):
-        return replace(settings.limits, manylinux=DEFAULT_POLICY)
-    return settings.limits
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -251,35 +58,151 @@ def configure(parser: ArgumentParser) -> None:
     add_options(parser, BuildOptions, "selection")
     add_python(parser, "loads the kernels")
     add_options(parser, LoadOptions)
-    add_load_mode(parser)
+    loading = parser.add_mutually_exclusive_group()
+    loading.add_argument(
+        "--load",
+        action="store_true",
+        help="also load variants that were built elsewhere, which runs their code",
+    )
+    loading.add_argument("--no-load", action="store_true", help="skip checks that run Python")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="load again what has been loaded before",
+    )
     add_options(parser, CheckLimits)
-    add_checks(parser)
+    checks = parser.add_argument_group("which checks")
+    for flag, what in (("--only", "run only this check"), ("--skip", "skip this check")):
+        checks.add_argument(
+            flag, action="append", default=[], metavar="CHECK", help=f"{what} (repeatable)"
+        )
+    add_options(checks, BuildOptions, "allowed")
+    checks.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    checks.add_argument("--list", action="store_true", help="list the checks without running them")
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a check fails."""
-    from kbuild.checks.base import LIBRARY_GROUPS
-
     has_sources = not (args.builds or args.abi)
-    groups = LIBRARY_GROUPS if args.abi else ()
-    slow = not (args.no_load or args.abi)
-    wanted = check_selection_of(args, groups=groups, slow=slow, sources=has_sources)
+    wanted = _selection_of_checks(args, has_sources=has_sources)
     if args.list:
-        return list_checks(wanted, ctx, as_json=args.json, sources=has_sources)
-    settings = check_settings_of(args, wanted, ctx, portable=args.abi)
+        return _list_checks(wanted, ctx, as_json=args.json, has_sources=has_sources)
+    session = _CheckSession(args, ctx, wanted)
     with open_targets(args, ctx, unbuilt=has_sources) as opened:
         targets = [
             _selected(target, selection_of(args), has_sources=has_sources) for target in opened
         ]
-        with check_progress(ctx):
-            answers = [
-                _check_target(
-                    target, settings.for_target(target, args), ctx, has_sources=has_sources
-                )
-                for target in targets
-            ]
-        return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
+        steps = count(1)
+        with (
+            ctx.ui.progress("checking", 0, after=_PROGRESS_DELAY_S) as progress,
+            report_work_to(lambda label: progress.update(next(steps), 0, label)),
+        ):
+            answers = [session.check(target, has_sources=has_sources) for target in targets]
+        sizes = bool(args.max_size) or "size" in args.only or args.verbose > 0
+        return print_reports(answers, ctx, as_json=args.json, sizes=sizes)
+
+
+def _selection_of_checks(args: Namespace, *, has_sources: bool) -> CheckSelection:
+    """The checks that the options ask for.
+
+    Raises:
+        UsageError: a check that there is not, or options that leave none.
+    """
+    from kbuild.checks.base import LIBRARY_GROUPS
+    from kbuild.checks.report import CheckSelection, validate_check_names
+
+    groups = LIBRARY_GROUPS if args.abi else ()
+    slow = not (args.no_load or args.abi)
+    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
+    if not (args.only or args.skip):
+        return wanted  # without importing the checks: there may be nothing that they look at
+    extra = tuple(SOURCE_CHECKS) if has_sources else ()
+    known = (*(check.name for check in CheckSelection(groups=groups).checks()), *extra)
+    validate_check_names(args.only, known, "--only")
+    validate_check_names(args.skip, known, "--skip")
+    if not wanted.checks() and not any(wanted.wants(name) for name in extra):
+        raise UsageError("the options leave no check", hint="`--list` lists them")
+    return wanted
+
+
+def _list_checks(wanted: CheckSelection, ctx: Services, *, as_json: bool, has_sources: bool) -> int:
+    """Print each check with its summary."""
+    rows: list[tuple[str, str, str]] = [
+        (check.name, check.group, check.summary) for check in wanted.checks()
+    ]
+    if has_sources:
+        rows += [(n, "source", text) for n, text in SOURCE_CHECKS.items() if wanted.wants(n)]
+    if as_json:
+        keys = ("check", "group", "summary")
+        ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        cells = [(check, group, summary.replace("`", "")) for check, group, summary in rows]
+        ctx.ui.table(("check", "group", "what it proves"), cells)
+    return 0
+
+
+class _CheckSession:
+    """The checks of one command, and the interpreters that load kernels for them.
+
+    Raises:
+        UsageError: an option has no sense.
+        ToolchainError: `--python` or `--also-python` names no Python.
+    """
+
+    def __init__(self, args: Namespace, ctx: Services, wanted: CheckSelection) -> None:
+        from kbuild.checks.probe_cache import ProbeCache
+
+        self._args, self._ctx, self._wanted = args, ctx, wanted
+        self._limits = read_options(args, ctx, None, CheckLimits)
+        self._loading, self._probes = LoadOptions(), ProbeCache()
+        if wanted.starts_python:  # no interpreter is looked for where no check needs one
+            python = chosen_python(args.python, ctx)
+            self._loading = read_options(args, ctx, None, LoadOptions, python=python)
+            self._probes = ProbeCache(ctx.cache, fresh=args.fresh)
+
+    def check(self, target: CheckTarget, *, has_sources: bool) -> TargetReport:
+        """Check one target; a project says itself which checks it overrules.
+
+        Raises:
+            ConfigError: its `kbuild.toml` is wrong.
+        """
+        from kbuild.checks.report import run_selected_checks
+
+        is_project = target.kind == "project"
+        allowed = allow_of(self._args, target.path if is_project else None)
+        wanted = replace(self._wanted, allowed=allowed) if allowed else self._wanted
+        sources = _check_sources(target, wanted, self._ctx) if is_project and has_sources else None
+        reports = (
+            run_selected_checks(output, wanted.checks(), wanted) for output in self._outputs(target)
+        )
+        return TargetReport(target, tuple(reports), sources)
+
+    def _outputs(self, target: CheckTarget) -> Iterator[Output]:
+        from kbuild.checks.base import Output
+        from kbuild.checks.probe_cache import is_built_here
+        from kbuild.system.workspace import Workspace
+
+        limits, cache = self._limits, self._probes.folder
+        # Variants on the Hub promise to load everywhere.
+        if limits.manylinux is None and (self._args.abi or target.kind == "hub"):
+            limits = replace(limits, manylinux=DEFAULT_POLICY)
+        if target.kind == "library":
+            folder = target.path.parent
+            yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
+        for folder in target.variants:
+            tree = Workspace(target.path, folder.name).tree
+            yield Output(
+                folder,
+                variant_named(folder.name),
+                self._loading.python,
+                asked=limits,
+                tree=tree if target.kind == "project" and tree.is_dir() else None,
+                other_pythons=self._loading.others,
+                probe_cache=self._probes,
+                built_elsewhere=cache is not None and not is_built_here(cache, folder),
+                loads_foreign=self._args.load,
+            )
 
 
 def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -> CheckTarget:
@@ -292,14 +215,6 @@ def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -
     if target.variants and not built and not (has_sources and target.kind == "project"):
         raise UsageError(f"`{target.given}` has no built variant that the options select")
     return replace(target, variants=built)
-
-
-def _check_target(
-    target: CheckTarget, settings: CheckSettings, ctx: Services, *, has_sources: bool
-) -> TargetReport:
-    is_project = has_sources and target.kind == "project"
-    sources = _check_sources(target, settings.wanted, ctx) if is_project else None
-    return TargetReport(target, run_checks(target, settings), sources)
 
 
 def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -> SourceReport:

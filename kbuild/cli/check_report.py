@@ -12,10 +12,10 @@ from typing import Any, get_args
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
-from kbuild.checks.size import size_text
 from kbuild.cli.variants import CheckTarget
 from kbuild.project.config.issue import printable
 from kbuild.system.errors import CheckError, Repetition, grouped
+from kbuild.system.quantities import size_text
 from kbuild.system.services import Services
 from kbuild.system.ui import Style, Ui
 

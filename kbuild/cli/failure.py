@@ -20,10 +20,6 @@ from kbuild.system.ui import Color, Ui
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells count."""
-HUNG_UP = 129
-"""128 and SIGHUP: the terminal was closed."""
-TERMINATED = 143
-"""128 and SIGTERM: another program asked for the end."""
 PIPE_CLOSED = 141
 """128 and the number of SIGPIPE: whoever read stdout went away."""
 BUG = 70

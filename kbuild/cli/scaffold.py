@@ -50,7 +50,6 @@ class Scaffold:
     language: str = ""
     """The Python DSL that the kernel is written in; empty for C++ and the like."""
     framework: str = DEFAULT_FRAMEWORK
-    """One of `FRAMEWORKS`."""
 
     @property
     def python_name(self) -> str:

@@ -256,9 +256,7 @@ class _TestRun:
     folders: tuple[Path, ...]
     """The chosen variant, or all built ones."""
     facts: Facts
-    """Facts of the interpreter."""
     emulator: Emulator | None = None
-    """Runs the tests with its own interpreter."""
 
     @property
     def python(self) -> Path:
@@ -321,7 +319,7 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     Raises:
         ToolchainError: none of them fits.
     """
-    from kbuild.pipeline.compatibility import check_compatibility
+    from kbuild.pipeline.testing import check_compatibility
 
     names = [folder.name for folder in asked.folders]
     fit = check_compatibility(names, asked.python, ctx.runner)

@@ -141,7 +141,6 @@ class CheckTarget:
     """One thing to look at, found on this machine."""
 
     given: str
-    """Text of the command line."""
     kind: TargetKind
     path: Path
     """The project's folder, the folder that holds variants, the variant, or the library."""

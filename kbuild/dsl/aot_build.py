@@ -9,11 +9,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
 from kbuild.dsl.image_cache import NoteCallback, compiled_images
+from kbuild.dsl.image_rows import Images, read_kernel_resources
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
@@ -158,8 +159,6 @@ def _spill_text(unit_image: UnitImage) -> str:
 
 def _register_use(unit_image: UnitImage) -> tuple[int, int]:
     """Registers per thread and bytes of local memory per thread: the most of any kernel."""
-    from kbuild.checks.readers.nvidia import read_kernel_resources
-
     is_cubin = unit_image.image.kind in ("object", "cubin")
     kernels = read_kernel_resources(unit_image.code) if is_cubin else ()
     registers = [unit_image.image.registers or 0, *(kernel.registers for kernel in kernels)]
@@ -172,8 +171,6 @@ def _candidate_text(candidate: Candidate) -> str:
 
 _MAX_SHOWN = 8
 """Number of left-out images that are named one by one in warnings."""
-
-Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ class VariantRequest:
     """The variant to load."""
 
     root: Path
-    """The project's folder."""
     backend: str | None = None
     """None for the one of this machine's devices."""
     archs: tuple[str, ...] = ()

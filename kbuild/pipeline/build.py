@@ -179,7 +179,7 @@ def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -
     large = {path: size for path, size in sizes.items() if size > limit}
     if not large:
         return
-    from kbuild.checks.size import size_text
+    from kbuild.system.quantities import size_text
 
     problems = [
         Problem(

@@ -34,9 +34,7 @@ class BuildRequest:
     """The variants of a build whose units other machines may compile."""
 
     root: Path
-    """The project's folder."""
     plans: Mapping[str, VariantPlan]
-    """Plans by variant."""
     toolchain: str
     """`BuildOptions.toolchain`: each worker opens the same source of compilers on its machine."""
 

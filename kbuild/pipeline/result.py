@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from kbuild.system.errors import KbuildError
 
 if TYPE_CHECKING:
-    from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
+    from kbuild.dsl.image_rows import ImageRow
 
 BuildStatus = Literal[
     "built",
@@ -34,7 +34,6 @@ class BuildResult:
     steps: int = 0
     """Build steps that ran."""
     objects: int = 0
-    """Objects of the variant."""
     from_cache: int = 0
     """Number of `objects` that came from the cache."""
     findings: tuple[Finding, ...] = ()

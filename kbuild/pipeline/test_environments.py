@@ -47,7 +47,6 @@ class TestEnvironment:
     torch: str
     """`2.13`, or `2.13.1`."""
     variants: Variants
-    """The variants that can be tested there."""
 
     @property
     def build(self) -> str:

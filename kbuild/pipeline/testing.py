@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from kbuild.checks.probe_process import run_probe
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.processes import LineListener, ProcessResult, Runner
 from kbuild.system.temporary import temporary_folder
@@ -120,7 +121,6 @@ class ProjectTests:
     marked: bool = False
     """True to run only the tests that are marked for CI."""
     rest: tuple[str, ...] = ()
-    """Further arguments of pytest."""
     allow_skipped: bool = False
     """True to accept that every test was skipped."""
 
@@ -183,7 +183,6 @@ class TestProcess:
     python: Path
     environ: Mapping[str, str]
     junit: Path | None = None
-    """File of pytest's report."""
     before: tuple[str, ...] = ()
     """Words in front of the command."""
     listen: LineListener | None = None
@@ -310,3 +309,26 @@ def parse_junit(data: bytes) -> ET.Element | None:
             return suite
     except (DamagedFileError, ET.ParseError):
         return None
+
+
+@dataclass(frozen=True)
+class VariantCompatibility:
+    """The client's answer about some variants of one kernel."""
+
+    chosen: str | None = None
+    """The variant that the client would load."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Reason for each variant that the client cannot load."""
+    unknown: str = ""
+    """Reason why the client could not be asked; empty if it was."""
+
+
+def check_compatibility(
+    variants: Sequence[str], python: Path, runner: Runner
+) -> VariantCompatibility:
+    """Ask the client of an interpreter about variants of one kernel."""
+    answer = run_probe(runner, python, "fit_probe", *variants)
+    if answer.state != "ok":
+        reason = answer.reason.partition("\n")[0]
+        return VariantCompatibility(unknown=f"the kernels client cannot be asked: {reason}")
+    return VariantCompatibility(answer.facts["chosen"], answer.facts["refused"])

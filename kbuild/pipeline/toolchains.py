@@ -97,7 +97,6 @@ class Toolchains:
     """
 
     sources: Sources
-    """Sources of compilers and frameworks."""
     headers: HeaderResolver
     """Finds the headers that kernels depend on; sources know nothing of them."""
     _answers: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)

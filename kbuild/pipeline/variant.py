@@ -18,7 +18,6 @@ from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan.metadata import Builder, metadata_in
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import BUILD_FILE, Project
-from kbuild.project.licences import metadata_entry
 from kbuild.project.variant import host_system
 from kbuild.system.code_digest import package_digest
 from kbuild.system.emulator import find_emulator
@@ -41,11 +40,8 @@ from kbuild.toolchains.base import Toolchain
 if TYPE_CHECKING:
     from kbuild.build.compile import ObjectFiller, StagedVariant
     from kbuild.build.ninja import ProgressCallback
-    from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.dsl.aot_build import Images
     from kbuild.dsl.aot_compiler import AotCompiler
-    from kbuild.ops.image import UnitImage
     from kbuild.pipeline.toolchains import Toolchains
     from kbuild.system.budget import Run
 
@@ -73,90 +69,6 @@ def mark_dirty_if_uncommitted(
         f"{plan.variant}: made from {listed}, which is in no commit; its provenance is marked dirty"
     )
     return replace(plan, dirty=True)
-
-
-def image_rows(images: Images) -> tuple[ImageRow, ...]:
-    """A row for each op and target, in the order of the plan."""
-    groups: dict[tuple[str, str, str], list[UnitImage]] = {}
-    for kernel, compiled in images:
-        for unit_image in compiled:
-            key = (kernel.name, unit_image.unit.op, str(unit_image.unit.target))
-            groups.setdefault(key, []).append(unit_image)
-    return tuple(_row(*key, group) for key, group in groups.items())
-
-
-def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
-    """The plan with the compilers of the images in its toolchain."""
-    versions_by_name: dict[str, set[str]] = {}
-    for _, compiled in images:
-        for unit_image in compiled:
-            for name, version in unit_image.image.compiler.items():
-                versions_by_name.setdefault(name, set()).add(version)
-    if plan.toolchain is None or not versions_by_name:
-        return plan
-    listed = (
-        (name, ", ".join(sorted(versions))) for name, versions in sorted(versions_by_name.items())
-    )
-    versions = (*plan.toolchain.versions, *listed, *_licences(images))
-    return plan.with_toolchain(replace(plan.toolchain, versions=versions))
-
-
-def _licences(images: Images) -> Iterator[tuple[str, str]]:
-    """Licences of others' code that is linked into the variant."""
-    from kbuild.ops.language import LANGUAGES
-
-    parts_by_name: dict[str, list[str]] = {}
-    for kernel, compiled in images:
-        if any(unit_image.image.kind == "object" for unit_image in compiled):
-            for name, what in LANGUAGES.get(kernel.language).licences(kernel.toolchain).items():
-                parts_by_name.setdefault(name, []).append(what)
-    for name, parts in sorted(parts_by_name.items()):
-        yield metadata_entry(name), " and ".join(sorted(set(parts)))
-
-
-def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> ImageRow:
-    from kbuild.build.unit_log import ImageRow
-
-    codes = {unit_image.code: unit_image for unit_image in group}  # candidates may share one
-    needs = [_resources_of(unit_image) for unit_image in codes.values()]
-    return ImageRow(
-        kernel,
-        op,
-        target,
-        images=len(group),
-        size=sum(map(len, codes)),
-        cached=sum(1 for unit_image in group if unit_image.cached),
-        seconds=round(sum(unit_image.seconds for unit_image in group if not unit_image.cached), 3),
-        shared=max(need.shared for need in needs),
-        registers=_max_known(need.registers for need in needs),
-        spills=_max_known(unit_image.image.spills for unit_image in group),
-        local=_max_known(need.local for need in needs),
-    )
-
-
-@dataclass(frozen=True)
-class _ImageResources:
-    """The most registers, local and shared memory of one image's kernels."""
-
-    registers: int | None
-    local: int | None
-    shared: int
-
-
-def _resources_of(unit_image: UnitImage) -> _ImageResources:
-    """Read the resources from the code, or from the compiler if the driver compiles it later."""
-    from kbuild.checks.readers.nvidia import read_kernel_resources
-
-    kernels = read_kernel_resources(unit_image.code)
-    return _ImageResources(
-        _max_known([unit_image.image.registers, *(kernel.registers for kernel in kernels)]),
-        _max_known(kernel.local for kernel in kernels),
-        unit_image.image.shared + max((kernel.shared for kernel in kernels), default=0),
-    )
-
-
-def _max_known(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 _FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileError, OSError)
@@ -191,7 +103,7 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.pipeline.running_builder import running_builder
+        from kbuild.pipeline.package import running_builder
 
         return running_builder(self.services.runner)
 
@@ -338,6 +250,7 @@ def build_variant(
     from kbuild.build.compile import Compilation
     from kbuild.checks.allow import overruled_checks
     from kbuild.checks.probe_cache import record_built
+    from kbuild.dsl.image_rows import image_rows
 
     toolchain = context.tools.provision(plan.requires)
     plan = plan.with_toolchain(toolchain.summary)
@@ -389,6 +302,7 @@ def _finalize_checked(  # noqa: PLR0917
         CheckError: the variant fails a check.
     """
     from kbuild.checks.allow import overruled_checks
+    from kbuild.dsl.image_rows import with_image_compilers
 
     read = [path for path, then in staged.inputs.items() if then is not None]
     final_plan = with_image_compilers(

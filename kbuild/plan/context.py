@@ -56,7 +56,6 @@ class AotKernels:
     """One sentence per arch or kernel that is left out."""
     generated: tuple[GeneratedFile, ...] = ()
     op_modules: tuple[str, ...] = ()
-    """See `VariantPlan`."""
 
 
 GENERATED_OPS = "_ops.py"

@@ -33,7 +33,6 @@ class Unaccounted(NamedTuple):
     """An entry below a variant that its digest does not name, or cannot vouch for."""
 
     path: str
-    """POSIX path relative to the variant."""
     what: str
     """Description of the problem, which follows the path: `is bytecode`."""
     hint: str

@@ -18,7 +18,6 @@ from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import parse_json, read_bytes, reason_of
 
 METADATA_FILE = "metadata.json"
-ALGORITHMS = ("sha256", "sha512")
 
 
 class MetadataError(DamagedFileError):
@@ -182,12 +181,13 @@ def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:
 NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 MINVER = re.compile(r"\d+\.\d+\.\d+")
+ALGORITHM = re.compile(r"sha256|sha512")
 URL = re.compile(r"(?:(?:git\+)?(?:https?|ssh)|git)://\S+|[\w.-]+@[\w.-]+:\S+")
 
 _FILE_KIND = "metadata of a variant"
 
+_ANY = re.compile(r".*", re.DOTALL)
 T = TypeVar("T")
-JsonObject = Mapping[str, Any]
 
 
 def read_metadata(variant: Path) -> Metadata:
@@ -216,10 +216,10 @@ def parse_metadata(data: str | bytes) -> Metadata:
         MetadataError: with every reason why the `kernels` client would not read it either.
     """
     document = _as_metadata_error(lambda: parse_json(data, METADATA_FILE, _FILE_KIND))
-    reader = _MetadataReader(document)
-    metadata = reader.metadata()
-    if reader.problems:
-        raise MetadataError(tuple(reader.problems))
+    problems: list[str] = []
+    metadata = _read_document(_JsonPart(document, "", problems))
+    if problems:
+        raise MetadataError(tuple(problems))
     return metadata
 
 
@@ -232,174 +232,139 @@ def _as_metadata_error(read: Callable[[], T]) -> T:
         raise MetadataError((reason_of(error),)) from error
 
 
-class _MetadataReader:
-    """Reads the document and collects its problems; the values count only if there are none."""
+class _JsonPart:
+    """An object in the document. Its values count only if no problems were collected."""
 
-    def __init__(self, document: JsonObject) -> None:
-        self.document = document
-        self.problems: list[str] = []
+    def __init__(self, entries: Mapping[str, Any], prefix: str, problems: list[str]) -> None:
+        self.entries, self.prefix, self.problems = entries, prefix, problems
 
-    def metadata(self) -> Metadata:
-        top = self.document
-        backend = self._object(top, "backend", required=True)
-        return Metadata(
-            name=self._text(top, "name", NAME, "lower-case letters, digits and dashes"),
-            id=self._text(top, "id"),
-            version=self._number(top, "version"),
-            kernels_minver=self._optional(top, "kernels-minver", MINVER, "three parts, `0.17.0`"),
-            license=self._text(top, "license"),
-            upstream=self._optional(top, "upstream", URL, "a git URL"),
-            source=self._optional(top, "source", URL, "a git URL"),
-            python_depends=self._texts(top, "python-depends", required=True) or (),
-            kernel_depends=self._kernel_depends(),
-            backend=self._text(backend, "type", prefix="backend."),
-            archs=self._texts(backend, "archs", prefix="backend."),
-            digest=self._digest(),
-            provenance=self._provenance(),
-        )
+    def report(self, key: str, problem: str) -> None:
+        """Add a problem of a key."""
+        self.problems.append(f"`{self.prefix}{key}` {problem}")
 
-    def _value(
-        self,
-        part: JsonObject,
-        key: str,
-        kind: type[T],
-        form: str,
-        *,
-        required: bool,
-        prefix: str = "",
-    ) -> T | None:
-        value = part.get(key)
+    def value(self, key: str, kind: type[T], form: str, *, required: bool = False) -> T | None:
+        """The value of a key; None where there is none of that type."""
+        value = self.entries.get(key)
         if value is None:
             if required:
-                self.problems.append(f"`{prefix}{key}` is missing")
+                self.report(key, "is missing")
             return None
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self.problems.append(f"`{prefix}{key}` is not {form}")
+            self.report(key, f"is not {form}")
             return None
         return value
 
-    def _matching(self, value: str, pattern: re.Pattern[str], form: str, label: str) -> str:
-        if not pattern.fullmatch(value):
-            self.problems.append(f"`{label}` is `{value}`: write {form}")
-        return value
-
-    def _text(
-        self,
-        part: JsonObject,
-        key: str,
-        pattern: re.Pattern[str] | None = None,
-        form: str = "",
-        prefix: str = "",
-    ) -> str:
-        value = self._value(part, key, str, "a string", required=True, prefix=prefix) or ""
-        if value and pattern:
-            return self._matching(value, pattern, form, prefix + key)
-        return value
-
-    def _optional(
-        self, part: JsonObject, key: str, pattern: re.Pattern[str], form: str
+    def optional(
+        self, key: str, pattern: re.Pattern[str] = _ANY, form: str = "", *, required: bool = False
     ) -> str | None:
-        value = self._value(part, key, str, "a string", required=False)
-        return None if value is None else self._matching(value, pattern, form, key)
+        """A string that the pattern fits."""
+        value = self.value(key, str, "a string", required=required)
+        if value and not pattern.fullmatch(value):
+            self.report(key, f"is `{value}`: write {form}")
+        return value
 
-    def _number(self, part: JsonObject, key: str, *, prefix: str = "") -> int:
-        value = self._value(part, key, int, "a whole number", required=True, prefix=prefix)
+    def text(self, key: str, pattern: re.Pattern[str] = _ANY, form: str = "") -> str:
+        """A string that has to be there."""
+        return self.optional(key, pattern, form, required=True) or ""
+
+    def number(self, key: str) -> int:
+        """A whole number that has to be there."""
+        value = self.value(key, int, "a whole number", required=True)
         if value is not None and value < 0:
-            self.problems.append(f"`{prefix}{key}` is negative")
+            self.report(key, "is negative")
         return value or 0
 
-    def _texts(
-        self, part: JsonObject, key: str, *, required: bool = False, prefix: str = ""
-    ) -> tuple[str, ...] | None:
-        value = self._value(part, key, list, "a list of strings", required=required, prefix=prefix)
+    def texts(self, key: str, *, required: bool = False) -> tuple[str, ...] | None:
+        """A list of strings."""
+        value = self.value(key, list, "a list of strings", required=required)
         if value is None:
             return None
         if not all(isinstance(item, str) for item in value):
-            self.problems.append(f"`{prefix}{key}` is not a list of strings")
+            self.report(key, "is not a list of strings")
         return tuple(str(item) for item in value)
 
-    def _choice(self, part: JsonObject, key: str, allowed: tuple[str, ...], prefix: str) -> str:
-        value = self._text(part, key, prefix=prefix)
-        if value and value not in allowed:
-            listed = ", ".join(allowed)
-            self.problems.append(f"`{prefix}{key}` is `{value}`: write one of {listed}")
-        return value
+    def part(self, key: str, *, required: bool = False) -> _JsonPart:
+        """An object; empty where there is none."""
+        entries = self.value(key, dict, "an object", required=required) or {}
+        return _JsonPart(entries, f"{self.prefix}{key}.", self.problems)
 
-    def _object(
-        self, part: JsonObject, key: str, *, required: bool = False, prefix: str = ""
-    ) -> JsonObject:
-        return self._value(part, key, dict, "an object", required=required, prefix=prefix) or {}
+    def mapping(self, key: str, form: str, *, required: bool = False) -> dict[str, str]:
+        """An object whose values are strings."""
+        entries = self.part(key, required=required).entries
+        if not all(isinstance(value, str) for value in entries.values()):
+            self.report(key, f"does not map {form}")
+        return {name: str(value) for name, value in entries.items()}
 
-    def _kernel_depends(self) -> tuple[KernelDependency, ...]:
-        listed = self._value(self.document, "kernel-depends", list, "a list", required=False)
-        return tuple(self._dependency(i, item) for i, item in enumerate(listed or ()))
 
-    def _dependency(self, index: int, item: object) -> KernelDependency:
-        label = f"kernel-depends[{index}]"
-        if not isinstance(item, dict):
-            self.problems.append(f"`{label}` is not an object")
-            return KernelDependency("")
-        if unknown := sorted(set(item) - {"repo-id", "version", "revision"}):
-            self.problems.append(f"`{label}.{unknown[0]}` is not a key of a dependency")
-        if ("version" in item) == ("revision" in item):
-            self.problems.append(f"`{label}` has either a `version` or a `revision`")
-        return KernelDependency(
-            self._text(item, "repo-id", prefix=f"{label}."),
-            self._number(item, "version", prefix=f"{label}.") if "version" in item else None,
-            self._value(item, "revision", str, "a string", required=False, prefix=f"{label}."),
+def _read_document(top: _JsonPart) -> Metadata:
+    backend = top.part("backend", required=True)
+    listed = top.value("kernel-depends", list, "a list") or ()
+    return Metadata(
+        name=top.text("name", NAME, "lower-case letters, digits and dashes"),
+        id=top.text("id"),
+        version=top.number("version"),
+        kernels_minver=top.optional("kernels-minver", MINVER, "three parts, `0.17.0`"),
+        license=top.text("license"),
+        upstream=top.optional("upstream", URL, "a git URL"),
+        source=top.optional("source", URL, "a git URL"),
+        python_depends=top.texts("python-depends", required=True) or (),
+        kernel_depends=tuple(_dependency(top, at, item) for at, item in enumerate(listed)),
+        backend=backend.text("type"),
+        archs=backend.texts("archs"),
+        digest=_digest(top),
+        provenance=_provenance(top),
+    )
+
+
+def _dependency(top: _JsonPart, index: int, item: object) -> KernelDependency:
+    label = f"kernel-depends[{index}]"
+    if not isinstance(item, dict):
+        top.report(label, "is not an object")
+        return KernelDependency("")
+    part = _JsonPart(item, f"{label}.", top.problems)
+    if unknown := sorted(item.keys() - {"repo-id", "version", "revision"}):
+        part.report(unknown[0], "is not a key of a dependency")
+    if ("version" in item) == ("revision" in item):
+        top.report(label, "has either a `version` or a `revision`")
+    version = part.number("version") if "version" in item else None
+    return KernelDependency(part.text("repo-id"), version, part.optional("revision"))
+
+
+def _digest(top: _JsonPart) -> Mapping[str, Any] | None:
+    if top.entries.get("digest") is None:
+        return None
+    digest = top.part("digest")
+    digest.text("algorithm", ALGORITHM, "one of sha256, sha512")
+    files = digest.mapping("files", "paths to strings", required=True)
+    return {"algorithm": digest.entries.get("algorithm"), "files": files}
+
+
+def _provenance(top: _JsonPart) -> Provenance | None:
+    if top.entries.get("provenance") is None:
+        return None
+    provenance = top.part("provenance")
+    builder, kernel = provenance.part("kernel-builder", required=True), provenance.part("kernel")
+    has_git = any(builder.entries.get(key) is not None for key in ("commit", "sha", "dirty"))
+    used = builder.part("toolchain")
+    read = Builder(
+        version=builder.text("version") if builder.entries else "",
+        name=str(builder.entries.get("name", "kernel-builder")),
+        git=_git_state(builder) if has_git else None,
+        toolchain=UsedToolchain(
+            source=used.text("source"),
+            versions=used.mapping("versions", "names to strings", required=True),
         )
+        if used.entries
+        else None,
+        sandbox=builder.optional("sandbox") or "",
+        overruled=builder.mapping("overruled", "checks to reasons"),
+        not_run=builder.texts("not-run") or (),
+    )
+    return Provenance(read, _git_state(kernel) if kernel.entries else None)
 
-    def _digest(self) -> JsonObject | None:
-        if self.document.get("digest") is None:
-            return None
-        digest = self._object(self.document, "digest")
-        self._choice(digest, "algorithm", ALGORITHMS, "digest.")
-        files = self._object(digest, "files", required=True, prefix="digest.")
-        if not all(isinstance(value, str) for value in files.values()):
-            self.problems.append("`digest.files` does not map paths to strings")
-        return {"algorithm": digest.get("algorithm"), "files": dict(files)}
 
-    def _provenance(self) -> Provenance | None:
-        if self.document.get("provenance") is None:
-            return None
-        entry = self._object(self.document, "provenance")
-        prefix = "provenance.kernel-builder."
-        builder_entry = self._object(entry, "kernel-builder", required=True, prefix="provenance.")
-        has_git = any(builder_entry.get(key) is not None for key in ("commit", "sha", "dirty"))
-        builder = Builder(
-            version=self._text(builder_entry, "version", prefix=prefix) if builder_entry else "",
-            name=str(builder_entry.get("name", "kernel-builder")),
-            git=self._git(builder_entry, prefix) if has_git else None,
-            toolchain=self._toolchain(builder_entry, prefix),
-            sandbox=self._value(
-                builder_entry, "sandbox", str, "a string", required=False, prefix=prefix
-            )
-            or "",
-            overruled=self._overruled(builder_entry, prefix),
-            not_run=self._texts(builder_entry, "not-run", prefix=prefix) or (),
-        )
-        kernel = self._object(entry, "kernel", prefix="provenance.")
-        return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
-
-    def _toolchain(self, builder: JsonObject, prefix: str) -> UsedToolchain | None:
-        used = self._object(builder, "toolchain", prefix=prefix)
-        if not used:
-            return None
-        prefix = f"{prefix}toolchain."
-        versions = self._object(used, "versions", required=True, prefix=prefix)
-        if not all(isinstance(value, str) for value in versions.values()):
-            self.problems.append(f"`{prefix}versions` does not map names to strings")
-        source = self._text(used, "source", prefix=prefix)
-        return UsedToolchain(source, {name: str(value) for name, value in versions.items()})
-
-    def _overruled(self, builder: JsonObject, prefix: str) -> Mapping[str, str]:
-        reasons = self._object(builder, "overruled", prefix=prefix)
-        if not all(isinstance(reason, str) for reason in reasons.values()):
-            self.problems.append(f"`{prefix}overruled` does not map checks to reasons")
-        return {check: str(reason) for check, reason in reasons.items()}
-
-    def _git(self, part: JsonObject, prefix: str) -> GitState:
-        key = "sha" if "sha" in part else "commit"
-        commit = self._text(part, key, COMMIT, "40 or 64 hex digits", prefix)
-        dirty = self._value(part, "dirty", bool, "true or false", required=True, prefix=prefix)
-        return GitState(commit.lower(), bool(dirty))
+def _git_state(part: _JsonPart) -> GitState:
+    key = "sha" if "sha" in part.entries else "commit"
+    commit = part.text(key, COMMIT, "40 or 64 hex digits")
+    dirty = part.value("dirty", bool, "true or false", required=True)
+    return GitState(commit.lower(), bool(dirty))

@@ -44,7 +44,6 @@ class Source:
     """One file of a component."""
 
     path: str
-    """POSIX path relative to the project."""
     language: str | None
     """CMake language, or one that kbuild adds to CMake (`METAL`); None for headers."""
 
@@ -56,9 +55,7 @@ class Component:
     name: str
     sources: tuple[Source, ...]
     include: tuple[str, ...] = ()
-    """Include folders relative to the project."""
     definitions: tuple[str, ...] = ()
-    """Macros of this component only."""
     flags: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """CMake language -> compiler flags."""
     archs: tuple[str, ...] = ()

@@ -33,7 +33,6 @@ class Project:
     """A kernel's source tree with its validated `build.toml` (always in edition 5 terms)."""
 
     root: Path
-    """Absolute folder of `build.toml`."""
     file: BuildFile
     edition: int
     """Edition that the file is written in: 3, 4 or 5."""

@@ -41,7 +41,6 @@ class Planner:
 
     project: Project
     tree: SourceTree
-    """The project's files."""
     runner: Runner
     """Starts git when `known_identity` is None."""
     known_identity: Identity | None = None

@@ -33,7 +33,6 @@ class FileDifference:
     """One file that differs."""
 
     path: str
-    """POSIX path relative to the variant directory."""
     kind: FileDifferenceKind
     lines: tuple[str, ...] = ()
     """Unified diff of texts; of other files the offset of the first byte that differs."""

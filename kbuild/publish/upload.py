@@ -15,7 +15,7 @@ from kbuild.project.config.issue import printable
 from kbuild.project.identity import Identity
 from kbuild.publish.card import CARD, CardError
 from kbuild.publish.card.fill import read_card
-from kbuild.publish.card.markdown import remove_digest_line
+from kbuild.publish.card.markdown import remove_digest_line, with_notice
 from kbuild.publish.card.public_api import find_package
 from kbuild.publish.card.refresh import CardDestination, make_project_card
 from kbuild.publish.card.sections import UNFINISHED
@@ -26,7 +26,6 @@ from kbuild.publish.hub.candidate import (
     unaccepted_licences,
     upload_obstacles,
 )
-from kbuild.publish.hub.card import with_notice
 from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import BUILD, README, UploadLayout, read_layout
 from kbuild.publish.hub.preflight import (
@@ -113,7 +112,6 @@ def _breaking_changes(
 
 _UNFINISHED_HINT = "write those parts of CARD.md, or take them out"
 CardFiles = dict[str, bytes]
-"""Contents by path on `main`."""
 
 
 def card_files_for(
@@ -201,7 +199,6 @@ class Preflight:
     variants: tuple[str, ...]
     """Variants to build: the selected ones, with `--missing` without those that are there."""
     published: frozenset[str]
-    """Variants that the branch has."""
 
 
 def preflight(

@@ -26,7 +26,6 @@ def _parse_licences(names: Sequence[str]) -> frozenset[str]:
 
 
 _WHERE, _WHAT = "where to", "what is uploaded"
-"""Headings in the help."""
 
 
 @dataclass(frozen=True)

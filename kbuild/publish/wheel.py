@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import hashlib
 import io
 import re
 import stat
@@ -42,7 +43,6 @@ _SIGNATURE = f"{METADATA_FILE}.sigstore"
 _CPYTHON = re.compile(r"\.cpython-(\d+)\w*-")
 _MACHINES = {"aarch64": "arm64"}
 _FRAMEWORK_ORDER = {"torch-stable-abi": 0, "torch": 1}
-_LAST = 2
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PackagedVariant:
             release = -variant.framework_version.major * 1000 - variant.framework_version.minor
         if variant.backend_version:
             backend = -variant.backend_version.minor
-        order = _FRAMEWORK_ORDER.get(variant.framework, _LAST)
+        order = _FRAMEWORK_ORDER.get(variant.framework, len(_FRAMEWORK_ORDER))
         return order, release, backend, variant.is_legacy, variant.is_noarch, str(variant)
 
     @property
@@ -134,7 +134,6 @@ class DistributionFacts:
     readme: str = ""
     """Long description, in Markdown; a list of the variants when empty."""
     licences: Mapping[str, bytes] | None = None
-    """Name -> text of the licence files."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,6 @@ class KernelWheel:
     """One wheel, of one variant or of several for one system."""
 
     variants: tuple[PackagedVariant, ...]
-    """Variants in order of preference."""
     facts: DistributionFacts
     combined: bool
     """True when the version does not name the variant."""
@@ -196,15 +194,14 @@ class KernelWheel:
 
     def _platform(self) -> str:
         compiled = [packaged for packaged in self.variants if packaged.variant.system]
-        if not compiled:
+        system = next((packaged.variant.system for packaged in compiled), None)
+        if system is None:
             return "any"
-        system = compiled[0].variant.system
-        assert system is not None  # noqa: S101 - just asked
+        if system.os == "windows":
+            return {"x86_64": "win_amd64", "aarch64": "win_arm64"}[system.cpu]
         libraries = [path for packaged in compiled for path in packaged.output.libraries()]
         if system.os == "darwin":
             return _macos_platform(libraries, system)
-        if system.os == "windows":
-            return {"x86_64": "win_amd64", "aarch64": "win_arm64"}[system.cpu]
         policies = [best_policy(read_elf(path)) for path in libraries]
         # manylinux promises that the library runs everywhere; with a foreign library it does not.
         if None in policies or any(packaged.foreign_libraries() for packaged in compiled):
@@ -224,21 +221,16 @@ class KernelWheel:
         """Write the wheel, and return its path."""
         target = folder / self.file_name
         folder.mkdir(parents=True, exist_ok=True)
-        info = f"{self.stem}.dist-info"
-        package = self.metadata.python_name
+        package, info = self.metadata.python_name, f"{self.stem}.dist-info"
+        files: dict[str, bytes | Path] = {f"{package}/__init__.py": self._loader()}
+        for packaged in sorted(self.variants, key=lambda packaged: packaged.folder.name):
+            for path in sorted(packaged.files()):
+                files[f"{package}/{packaged.folder.name}/{path}"] = packaged.folder / path
+        for name, text in sorted((self.facts.licences or {}).items()):
+            files[f"{info}/licenses/{name}"] = text
+        files |= {f"{info}/METADATA": self._metadata(), f"{info}/WHEEL": self._wheel_file()}
         with writing_atomically(target) as file, ZipFile(file, "w", ZIP_DEFLATED) as archive:
-            records = [_add(archive, f"{package}/__init__.py", self._loader())]
-            records += [
-                _add(archive, f"{package}/{packaged.folder.name}/{path}", packaged.folder / path)
-                for packaged in sorted(self.variants, key=lambda packaged: packaged.folder.name)
-                for path in sorted(packaged.files())
-            ]
-            records += [
-                _add(archive, f"{info}/licenses/{name}", text)
-                for name, text in sorted((self.facts.licences or {}).items())
-            ]
-            records.append(_add(archive, f"{info}/METADATA", self._metadata()))
-            records.append(_add(archive, f"{info}/WHEEL", self._wheel_file()))
+            records = [_add(archive, name, content) for name, content in files.items()]
             _add(archive, f"{info}/RECORD", _record(records, f"{info}/RECORD"))
         return target
 
@@ -359,23 +351,15 @@ def _macos_platform(libraries: Iterable[Path], system: System) -> str:
 
 def _add(archive: ZipFile, name: str, content: bytes | Path) -> tuple[str, str, int]:
     """Add a file with fixed times and modes; returns its row of RECORD."""
-    import hashlib
-
     info = ZipInfo(name, _TIME)
     info.compress_type = ZIP_DEFLATED
     info.create_system = 3  # Unix, wherever it is written
     mode = 0o755 if name.endswith((".so", ".dylib", ".pyd")) else 0o644
     info.external_attr = (stat.S_IFREG | mode) << 16
-    digest, size = hashlib.sha256(), 0
-    if isinstance(content, Path):
-        info.file_size = content.stat().st_size
-    source = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
-    with source, archive.open(info, "w") as member:
-        while block := source.read(1 << 20):
-            digest.update(block)
-            size += member.write(block)
-    text = base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
-    return name, f"sha256={text}", size
+    data = content.read_bytes() if isinstance(content, Path) else content
+    archive.writestr(info, data)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    return name, f"sha256={digest}", len(data)
 
 
 def _record(rows: Iterable[tuple[str, str, int]], own: str) -> bytes:

@@ -191,7 +191,6 @@ class _CxxReader:
     maybe: bool = False
     has_includes: bool = False
     macros: set[str] = field(default_factory=set)
-    """Names of the macros that the text defines."""
     guard: str = ""
     """The macro of an `#ifndef` before anything else: an include guard if it is defined next."""
 

@@ -101,7 +101,6 @@ KINDS = (
     FILE_HASHES, UNIT_COSTS, DESCRIPTIONS, IMAGES, OBJECTS, HEADERS,
     HEADER_REQUESTS,
 )  # fmt: skip
-"""The kinds in kbuild's cache folder."""
 
 BUILD_STATE = Kind("state", "the last good build of a variant", in_project=True)
 UNCHANGED_BUILD = Kind("unchanged", "the output of an unchanged build", in_project=True)

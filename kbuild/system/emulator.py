@@ -25,7 +25,6 @@ class Emulator:
     command: tuple[str, ...]
     """Words in front of a program of that processor."""
     python: Path
-    """The interpreter in its system."""
 
     @property
     def interpreter(self) -> tuple[str, ...]:

@@ -135,7 +135,6 @@ class Repetition(Generic[T]):
 
     first: T
     places: tuple[str, ...]
-    """Places of all problems, in their order."""
     is_literal: bool = True
     """False where the sentences differ in names and numbers."""
 
@@ -194,7 +193,6 @@ class KbuildError(Exception):
     """A failure with words for the user: what happened, and what to do about it."""
 
     code: ClassVar[int] = 1
-    """Process exit code."""
     kind: ClassVar[str] = "error"
     """Machine-readable name, used in `--json` output."""
 

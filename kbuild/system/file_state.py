@@ -28,8 +28,6 @@ FileState = tuple[int, int, int, int, str] | None
 status was asked for. A folder whose entries matter has the size -1 and no ctime, which links of
 other names and modes change. None for what is absent."""
 
-IMPOSSIBLE_STATE: FileState = (-2, 0, 0, 0, "")
-"""A state that no file has."""
 _HASH = 16
 _BLOCK = 1 << 20
 _ATTEMPTS = 5

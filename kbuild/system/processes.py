@@ -131,7 +131,6 @@ class LocalRunner:
 
     def __init__(self) -> None:
         self.programs: set[str] = set()
-        """Programs that were started."""
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
         self._is_stopped = False

@@ -1,4 +1,4 @@
-"""Amounts as people write them on a command line: `1.5G` of memory, `5h45m` of time."""
+"""Amounts as people write and read them: `1.5G` of memory, `5h45m` of time, a file of `5.1 MB`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,19 @@ def parse_duration(text: str, option: str = "--time-budget") -> int:
     if total < 1:
         raise UsageError(f"{option}: `{text}` is not a duration", hint="write it like 5h45m or 90m")
     return total
+
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+_STEP = 1024
+
+
+def size_text(size: int) -> str:
+    """`870 bytes`, `12 KB` or `5.1 MB`, in units of 1024."""
+    amount, unit = float(size), 0
+    while amount >= _STEP and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    digits = 1 if unit and amount < 10 else 0  # noqa: PLR2004
+    return f"{amount:.{digits}f} {_UNITS[unit]}"
 
 
 def memory_text(mib: float) -> str:

@@ -43,15 +43,14 @@ def names(folder: str, pattern: str) -> tuple[str, ...]:
 
 def render(name: str, /, **values: Any) -> str:
     """A jinja2 template with its values; a value that it needs and lacks is an error."""
-    # CMake, Python and TOML, no HTML.
-    environment = template_environment(autoescape=False)
+    environment = template_environment()
     environment.filters |= FILTERS
     return environment.get_template(name).render(**values)
 
 
 @cache
-def template_environment(*, autoescape: bool) -> Environment:
-    """The environment of all templates, escaped for HTML or not."""
+def template_environment() -> Environment:
+    """The environment of all templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -60,7 +59,7 @@ def template_environment(*, autoescape: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=autoescape,  # noqa: S701 - what is rendered decides
+        autoescape=False,  # noqa: S701 - CMake, Python, TOML and Markdown, no HTML
     )
 
 

@@ -236,7 +236,6 @@ class UnpackLimit:
     """
 
     archive: str
-    """File name of the archive."""
     packed: int
     """Bytes of the archive."""
     size: int = 0

@@ -19,7 +19,6 @@ class Toolchain:
     """Provisioned compilers, headers and libraries."""
 
     source: str
-    """Name of the `ToolchainSource` that provided it."""
     cmake: Path
     ninja: Path
     python: Path

@@ -29,9 +29,7 @@ class CudaToolkit:
     """A toolkit that is on this machine."""
 
     source: str
-    """Name of the `CudaToolkitSource`."""
     root: Path
-    """`CUDA_HOME`."""
     nvcc: Path
     versions: ToolVersions
     """Versions for the record: `cuda`, `nvcc`, and whatever else a user should find there."""

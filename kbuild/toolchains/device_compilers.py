@@ -49,7 +49,6 @@ class DeviceCompiler:
 
 
 DeviceCompilerFinder = Callable[[str, FactCache, Runner], "DeviceCompiler | None"]
-"""Finds the compiler of a backend."""
 
 
 def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> DeviceCompiler | None:

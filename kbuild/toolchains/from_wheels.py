@@ -47,7 +47,6 @@ class WheelCudaToolkits(CudaToolkitSource):
 
     installer: WheelInstaller
     cross: str | None = None
-    """Another system to build for."""
 
     name = "wheels"
 
@@ -92,11 +91,9 @@ class WheelToolchains(ToolchainSource):
 
     runner: Runner
     cache: Path
-    """kbuild's cache folder."""
     python: Path | None = None
     """Interpreter whose `Python.h` is used; found when None, see `host.choose_python`."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Shows what is fetched."""
     lock: ToolchainLock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""

@@ -153,7 +153,7 @@ def journal(data: bytes, folder: Path) -> object:
 
 
 def results(data: bytes, folder: Path) -> object:
-    from kbuild.publish.card.benchmarks import read_results
+    from kbuild.publish.card.facts import read_results
 
     put(folder, "results/a.json", data)
     return read_results(folder / "results")
@@ -186,7 +186,7 @@ def bundle(data: bytes, folder: Path) -> object:
 
 
 def direct_url(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.running_builder import running_builder
+    from kbuild.pipeline.package import running_builder
     from kbuild.system.processes import ProcessResult
 
     class Silent:

@@ -25,13 +25,12 @@ from kbuild.checks.undefined import UndefinedCheck
 from kbuild.project.variant import Variant
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.compiler import glibc_release
+from kbuild.toolchains.manylinux.compiler import DEFAULT_POLICY, glibc_release
 from kbuild.toolchains.manylinux.environment import (
     SYSTEM_LIBRARIES,
     LinkEnvironment,
     link_environment,
 )
-from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 from tests.support.command_project import CommandProject
 
 pytestmark = pytest.mark.compile

@@ -86,7 +86,7 @@ OTHER_WORDS = {
     "plugins/capture/worker/replacements.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
     "plugins/capture/worker/settings.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/trace.py": {"cuda"},  # a device of Torch
-    "publish/card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
+    "publish/card/facts.py": {"cpu"},  # what a benchmark's machine is described by
     "checks/policies.py": {"cpu"},  # a key of manylinux's data
     "checks/probes/op_calls.py": {"cpu"},  # a device of Torch
     "project/config/load.py": {"tpu"},  # a table that editions before 5 lack

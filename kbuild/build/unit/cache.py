@@ -78,7 +78,6 @@ class UnitCache:
         store = f"{settings.cache}/store"
         self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
         """Key of all objects of this command and source; their headers distinguish them."""
-        self._source, self._compilers = source, settings.compilers
         self._cache = Cache(settings.cache, OBJECTS)
         self._lock = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.headers: list[str] = []
@@ -89,12 +88,6 @@ class UnitCache:
         """Key of the entry, once it is there."""
         self.sizes: dict[str, int] = {}
         """Bytes of the headers, by name, when they were just read."""
-
-    @property
-    def slot(self) -> str:
-        """Key of the objects that are likely to fit here, the same on every machine."""
-        torch = self._inputs.files.of(f"{self._command.place(TORCH_PREFIX)}torch/version.h")
-        return compile_once_key(self.key, self._source, torch or "", self._compilers)
 
     def lock(self) -> EntryLock:
         """The lock of those who want the same object."""

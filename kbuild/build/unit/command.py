@@ -179,7 +179,6 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
 
 OBJECT_FORMAT = "kbuild-object 4"
 CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
-"""Macros whose value changes with every compilation."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
 """Variable with a fingerprint that replaces the compilers' path and content."""
 COMPILER_VARIABLES = (

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     """The object came from the cache, was compiled and stored, or was compiled and not stored."""
 
 
-_ATTEMPTS = 2
 """Number of compilations of a unit whose inputs change meanwhile."""
 
 

@@ -11,7 +11,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from kbuild.checks.readers.device_image import (
     DeviceImage,
     skip_padding,
 )
-from kbuild.checks.readers.elf import UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.elf import UnreadableBinaryError, cached_while_unchanged, sound_binary
 
 RAW_SECTION = ".kbuild_images"
 _ELF = b"\x7fELF"
@@ -30,7 +29,6 @@ _HEADER = struct.Struct("<8xB9xH12xQQI2xHHHH")
 """ABI version, machine, offsets of the headers of segments and of sections, flags, then for both
 the size and the number of these headers."""
 _ELF_SECTION = struct.Struct("<4xI16xQQ")
-"""Type, offset and size of a section."""
 _SHT_NOBITS = 8
 _EM_CUDA, _EM_AMDGPU = 190, 224
 _FIRST_NOTED_ABI = 8
@@ -185,19 +183,14 @@ class DeviceCode:
         return self.relocatable and not any(image.backend == "cuda" for image in self.images)
 
 
+@cached_while_unchanged
 def read_device_code(path: Path) -> DeviceCode:
-    """Read one file; a second look at an unchanged file costs nothing.
+    """Read one file.
 
     Raises:
         DeviceCodeError: damaged containers, or of a form that is not known.
         UnreadableBinaryError: no sound ELF file.
     """
-    status = path.stat()
-    return _read_file(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _read_file(path: Path, _size: int, _mtime: int) -> DeviceCode:
     from kbuild.checks.readers.fast_elf import FastElf
 
     with (

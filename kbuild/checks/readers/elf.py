@@ -7,18 +7,19 @@ Everything comes from `.dynsym`, `.gnu.version*`, `.dynamic` and the program hea
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.checks.readers.device_image import DeviceCodeError
 from kbuild.checks.readers.symbols import ElfSymbol, ElfTables
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import reading, reason_of
 
+T = TypeVar("T")
 _MAGIC = b"\x7fELF"
 _EXECUTABLE, _WRITABLE = 0x1, 0x2
 _DF_TEXTREL, _DF_BIND_NOW, _DF_1_NOW = 0x4, 0x8, 0x1
@@ -77,6 +78,21 @@ def sound_binary(kind: str) -> Iterator[None]:
         raise UnreadableBinaryError(f"not a valid {kind} file: {reason_of(error)}") from error
 
 
+def cached_while_unchanged(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """Read a file once in this process, while its size and its time stay."""
+
+    @lru_cache(maxsize=64)
+    def cached(path: Path, _size: int, _mtime: int) -> T:
+        return read(path)
+
+    @wraps(read)
+    def read_cached(path: Path) -> T:
+        status = path.stat()
+        return cached(path, status.st_size, status.st_mtime_ns)
+
+    return read_cached
+
+
 @dataclass(frozen=True)
 class ElfFile:
     """A shared library as the dynamic linker reads it."""
@@ -119,18 +135,13 @@ def is_elf(path: Path) -> bool:
         return file.read(4) == _MAGIC
 
 
+@cached_while_unchanged
 def read_elf(path: Path) -> ElfFile:
-    """Read one file; a second look at an unchanged file costs nothing.
+    """Read one file.
 
     Raises:
         UnreadableBinaryError: not an ELF file, damaged, or without section headers.
     """
-    status = path.stat()
-    return _read(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
     from kbuild.checks.readers.fast_elf import FastElf
 
     with sound_binary("ELF"), path.open("rb") as file:

@@ -21,7 +21,6 @@ COMPRESSED = b"CCOB"
 HEAD_SIZE = 1 << 16
 """Enough unpacked bytes for the table of every bundle: one entry takes about 70."""
 _PREFIX = struct.Struct("<4sHH")
-"""Magic, version, method."""
 _SIZE_LAYOUTS = {1: struct.Struct("<8xIQ"), 2: struct.Struct("<8xIIQ"), 3: struct.Struct("<8xQQQ")}
 """Fields after the prefix: bytes of the whole (not in version 1), bytes when unpacked, hash."""
 _UNSIZED = 1

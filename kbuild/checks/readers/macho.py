@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.readers.elf import UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.elf import UnreadableBinaryError, cached_while_unchanged, sound_binary
 from kbuild.system.version import Version
 
 _MAGIC = tuple(
@@ -47,18 +46,13 @@ def is_macho(path: Path) -> bool:
         return file.read(4) in _MAGIC
 
 
+@cached_while_unchanged
 def read_macho(path: Path) -> tuple[MachOSlice, ...]:
-    """The slices of one file; a second look at an unchanged file costs nothing.
+    """The slices of one file.
 
     Raises:
         UnreadableBinaryError: not a Mach-O file, or a damaged one.
     """
-    status = path.stat()
-    return _read(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=16)
-def _read(path: Path, _size: int, _mtime: int) -> tuple[MachOSlice, ...]:
     from macholib.MachO import MachO
 
     with sound_binary("Mach-O"):

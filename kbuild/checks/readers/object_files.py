@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from kbuild.checks.readers.symbols import ElfSymbol, ElfTables
 from kbuild.system.workspace import WORKSPACE_FOLDER
 
 # CMake's own trial compilations are no part of the variant.
@@ -65,17 +66,9 @@ def source_of(path: Path, tree: Path) -> str:
 
 def function_names(path: Path, part: str) -> list[str]:
     """Symbols of an object, local ones too, whose names contain a text."""
-    from kbuild.checks.readers.fast_elf import FastElf
-    from kbuild.checks.readers.symbols import ElfTables
-
     if part.encode() not in path.read_bytes():
         return []
-    with path.open("rb") as file:
-        try:
-            symbols = list(ElfTables(FastElf(file)).symbols("SHT_SYMTAB"))
-        except Exception:  # noqa: BLE001 - of many kinds, for a file that is not an ELF object
-            return []
-    return sorted({symbol.name for symbol in symbols if part in symbol.name})
+    return sorted({symbol.name for symbol in _symbols(path) if part in symbol.name})
 
 
 @lru_cache(maxsize=4)
@@ -84,22 +77,21 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbol
     gives: dict[str, list[str]] = defaultdict(list)
     for path, _, _ in files:
         source = source_of(path, tree)
-        for name, defined in _symbols(path):
-            (gives if defined else takes)[name].append(source)
+        for symbol in _symbols(path):
+            if symbol.binding != "STB_LOCAL":
+                (gives if symbol.defined else takes)[symbol.name].append(source)
     return ObjectSymbols(
         {name: tuple(sources) for name, sources in takes.items()},
         {name: tuple(sources) for name, sources in gives.items()},
     )
 
 
-def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
-    """(name, defined) of an object's global symbols; none of a file that is not an ELF object."""
+def _symbols(path: Path) -> list[ElfSymbol]:
+    """The symbols of an object; none of a file that is not an ELF object."""
     from kbuild.checks.readers.fast_elf import FastElf
-    from kbuild.checks.readers.symbols import ElfTables
 
     with path.open("rb") as file:
         try:
-            symbols = list(ElfTables(FastElf(file)).symbols("SHT_SYMTAB"))
+            return list(ElfTables(FastElf(file)).symbols("SHT_SYMTAB"))
         except Exception:  # noqa: BLE001 - of many kinds; who brings it in is an extra
-            return
-    yield from ((s.name, s.defined) for s in symbols if s.binding != "STB_LOCAL")
+            return []

@@ -5,7 +5,6 @@ No package is imported for it: programs are asked for their version, packages ar
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -20,8 +19,10 @@ import tomli
 from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
 from kbuild.project.variant import System, host_system
+from kbuild.system.atomic import files_below
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.quantities import size_text
 from kbuild.toolchains.build_tools import (
     OLDEST_GCC,
     cmake,
@@ -34,11 +35,11 @@ from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.from_wheels import SYSTEM
 from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
+    DEFAULT_POLICY,
     OLDEST_ASSEMBLER,
     LinkRequirements,
     link_requirements,
 )
-from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 from kbuild.toolchains.wheels.lock import packaged_lock
 
 ItemState = Literal["ok", "missing", "optional"]
@@ -203,10 +204,6 @@ def _nix_sandbox(nix: Nix) -> DiagnosisItem:
     return DiagnosisItem(_SANDBOX_NAME, "ok", description, _SANDBOX_PURPOSE)
 
 
-_GIGABYTE = 1e9
-_MEGABYTE = 1e6
-
-
 @dataclass(frozen=True)
 class OptionalTool:
     """A program that some builds need."""
@@ -215,8 +212,6 @@ class OptionalTool:
     programs: tuple[str, ...]
     needed_for: str
     mend: str
-    used: bool = False
-    """False as long as no toolchain of kbuild makes use of it."""
 
 
 OPTIONAL_TOOLS = (
@@ -225,27 +220,18 @@ OPTIONAL_TOOLS = (
         ("nvcc",),
         "CUDA kernels without wheels: --toolchain host, --dev",
         "set CUDA_HOME to a toolkit",
-        used=True,
     ),
     OptionalTool(
         "ROCm",
         ("hipcc", "amdclang++"),
         "ROCm kernels",
         "install ROCm, or set ROCM_PATH to it",
-        used=True,
     ),
     OptionalTool(
         "oneAPI",
         ("icpx",),
         "XPU kernels",
         "source oneAPI's setvars.sh",
-        used=True,
-    ),
-    OptionalTool(
-        "Xcode",
-        ("xcrun",),
-        "Metal kernels, on macOS",
-        "xcode-select --install",
     ),
 )
 
@@ -273,20 +259,20 @@ def diagnose(
     yield _build_tool("ninja", runner)
     yield from _python_packages(choose_python(python, facts, runner), distribution)
     purpose = "op names that follow commits, and headers from git"
-    git_tool = OptionalTool("git", ("git",), purpose, distribution.install("git"), used=True)
+    git_tool = OptionalTool("git", ("git",), purpose, distribution.install("git"))
     yield _optional_item(git_tool, runner)
     for tool in (*OPTIONAL_TOOLS, *_bubblewrap(distribution)):
         yield _optional_item(tool, runner)
     yield _cuda_12(cache, runner)
     yield from nix_items(cache, runner)
-    yield DiagnosisItem(
-        "cache", "ok", f"{_size_text(cache)} {cache}", "not asking and compiling twice"
-    )
+    size = sum(status.st_size for _, status in files_below(str(cache)))
+    description = f"{size_text(size)} {cache}"
+    yield DiagnosisItem("cache", "ok", description, "not asking and compiling twice")
 
 
 def _cross_compiler(system: System) -> OptionalTool:
     purpose, mend = f"--system {system}", f"apt install {cross_package(system)}"
-    return OptionalTool(f"C++ for {system}", cross_programs(system), purpose, mend, used=True)
+    return OptionalTool(f"C++ for {system}", cross_programs(system), purpose, mend)
 
 
 def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
@@ -306,7 +292,7 @@ def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
     if sys.platform == "linux":
         purpose = "loading kernels in a sandbox: no network, no home"
         install = distribution.install("bubblewrap")
-        yield OptionalTool("bubblewrap", (BUBBLEWRAP,), purpose, install, used=True)
+        yield OptionalTool("bubblewrap", (BUBBLEWRAP,), purpose, install)
 
 
 def _python_packages(
@@ -338,14 +324,10 @@ def _python_packages(
 
 def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
     program = next(filter(None, map(shutil.which, tool.programs)), None)
-    purpose = tool.needed_for if tool.used else f"{tool.needed_for}, which kbuild does not yet do"
     if program is None:
-        mend = tool.mend if tool.used else ""
-        return DiagnosisItem(tool.name, "optional", "", purpose, mend)
-    note = "" if tool.used else " (not used yet)"
-    return DiagnosisItem(
-        tool.name, "ok", f"{program_version(Path(program), runner)} {program}{note}", purpose
-    )
+        return DiagnosisItem(tool.name, "optional", "", tool.needed_for, tool.mend)
+    description = f"{program_version(Path(program), runner)} {program}"
+    return DiagnosisItem(tool.name, "ok", description, tool.needed_for)
 
 
 def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
@@ -381,12 +363,3 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
 
 def _version_and_root(facts: Mapping[str, Any]) -> str:
     return f"{facts['version']} {facts['root']}" if facts else ""
-
-
-def _size_text(folder: Path) -> str:
-    total = sum(
-        os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118 - many files
-        for base, _, files in os.walk(folder)
-        for name in files
-    )
-    return f"{total / _GIGABYTE:.1f} GB" if total > _GIGABYTE else f"{total / _MEGABYTE:.1f} MB"

@@ -148,7 +148,6 @@ class NixBuildMonitor:
     progress: Progress
     clock: Clock = time.monotonic
     builds: dict[str, DerivationBuild] = field(default_factory=dict)
-    """Builds by derivation."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Derivation -> how its own builder failed."""
     errors: list[str] = field(default_factory=list)
@@ -276,7 +275,6 @@ class NixBuildMonitor:
 
 
 NIX_WORKSPACE = "nix"
-"""The workspace of a run of Nix."""
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,6 @@ class Derivation:
     """A derivation: something that Nix can build."""
 
     file: str
-    """Path of its `.drv` file in the store."""
     output: str
     """Path of the output in the store, built or not."""
     compiled: str = ""
@@ -281,7 +280,6 @@ class Flake:
     nix: Nix
     runner: Runner
     arguments: tuple[str, ...] = ()
-    """Arguments for each command of Nix."""
 
     def offer(self, system: str, variants: Sequence[str]) -> FlakeVariants:
         """The flake's offer of some variants on a system.

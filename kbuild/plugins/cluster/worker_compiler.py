@@ -32,9 +32,8 @@ from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.compile_environment import SourceSnapshot
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.dsl.tune.host import CPU, Device, ProbeHost
-from kbuild.pipeline.compatibility import check_compatibility
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.testing import ProjectTests, TestProcess
+from kbuild.pipeline.testing import ProjectTests, TestProcess, check_compatibility
 from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plan.metadata import read_metadata
 from kbuild.plan.selection import Selection, systems_in_names

@@ -64,15 +64,7 @@ class OneOf:
 
 
 ExpressionText = Annotated[Any, OneOf(("a string", "an integer"))]
-ArgumentValue = Annotated[
-    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
-]
-ConstantValue = Annotated[
-    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
-]
-AtenArgument = Annotated[
-    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
-]
+AnyValue = Annotated[Any, OneOf(tuple(_KINDS))]
 ShapeValue = Annotated[Any, OneOf(("a string", "a list"))]
 DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
 ConfigsValue = Annotated[Any, OneOf(("a list", "a string"))]
@@ -87,10 +79,10 @@ class LaunchKeys(Section):
 
     function: StrictStr | None = None
     """The kernel function; the op's name, or else `<op>_kernel`."""
-    args: Mapping[str, ArgumentValue] = {}
+    args: Mapping[str, AnyValue] = {}
     """Kernel parameter -> tensor or expression; a parameter with the name of one needs no entry. A
     list is a tuple, `{ tensor = "a", block = [...] }` a tensor descriptor, `"None"` None."""
-    constants: Mapping[str, ConstantValue] = {}
+    constants: Mapping[str, AnyValue] = {}
     """Kernel constant -> a value, `"None"`, an expression, `{ value = "<expression>", choices =
     [...] }` (with `none = true` if it may be None), `{ string = "<text>" }` or `{ dtype = "<tensor
     or dtype>" }`. A list is a tuple."""
@@ -119,7 +111,7 @@ class LaunchSection(LaunchKeys):
     """Condition for the launch; it is skipped in calls that do not meet it."""
     aten: StrictStr | None = None
     """An operator of ATen to call in place of a launch: `"sum.dim_IntList"`."""
-    arguments: tuple[AtenArgument, ...] = ()
+    arguments: tuple[AnyValue, ...] = ()
     """Its arguments in the order of its schema; those behind the last may have defaults."""
     results: tuple[StrictStr, ...] = ()
     """The results and temporaries that it produces, in the order of its schema; none for an

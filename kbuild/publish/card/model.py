@@ -23,7 +23,6 @@ class VariantFacts:
     variant: Variant | None
     """None when the name says nothing."""
     archs: tuple[str, ...] = ()
-    """Archs in `metadata.json`."""
     size: int | None = None
     """Bytes of all files; None when the variant is not built yet."""
     build: str = ""
@@ -125,7 +124,6 @@ class PublicApi:
     layers: tuple[PublicClass, ...] = ()
     """Classes of the module `layers`, when that is public."""
     doc: str = ""
-    """The package's docstring."""
 
     @property
     def summary(self) -> str:

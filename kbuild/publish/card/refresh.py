@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,6 @@ def fill_card(
     build: Path,
     target: Path | None = None,
     *,
-    publication: CardDestination | None = None,
     force: bool = False,
 ) -> WrittenCard:
     """Fill the card of a project and write it.
@@ -58,7 +56,6 @@ def fill_card(
         project: its `CARD.md` is the template.
         build: the folder with the variant directories.
         target: the file to write; `CARD.md` in `build` when None.
-        publication: where it will be shown.
         force: replace the file also when kbuild did not write it, or it was edited.
 
     Raises:
@@ -70,8 +67,11 @@ def fill_card(
 
     path = target or build / CARD
     template = read_card(template_of(project))
-    make = partial(make_project_card, project, build, publication=publication)
-    return write_card(lambda text: make(template=text), template, path, force=force)
+
+    def make(text: str) -> str:
+        return make_project_card(project, build, template=text)
+
+    return write_card(make, template, path, force=force)
 
 
 def make_project_card(

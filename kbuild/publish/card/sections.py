@@ -251,7 +251,7 @@ def _yes_or_no(layer: PublicClass, name: str, default: str) -> str:
 def _template_environment() -> Environment:
     from kbuild.system.rendering import template_environment
 
-    environment = template_environment(autoescape=False).overlay()
+    environment = template_environment().overlay()
     filters: Mapping[str, Callable[..., Any]] = {
         "doc": docstring_markdown,
         "said": _one_line,

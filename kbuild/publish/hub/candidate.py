@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from kbuild.project.licences import ACCEPT_VARIABLE, licensed_parts
 from kbuild.project.variant import variant_named
 from kbuild.publish.hub.layout import BUILD, is_leftover, variant_files
 from kbuild.publish.hub.preflight import UploadObstacle
+from kbuild.system.files import link_file
 from kbuild.system.temporary import temporary_folder
 
 
@@ -37,12 +37,7 @@ def folder_as_uploaded(folder: Path) -> Iterator[Path]:
         return
     with temporary_folder("sent") as scratch:
         for path, file in files.items():
-            target = scratch / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(file, target, follow_symlinks=False)
-            except OSError:  # another file system
-                shutil.copy2(file, target, follow_symlinks=False)
+            link_file(file, scratch / path)
         yield scratch / BUILD / folder.name
 
 
@@ -59,7 +54,6 @@ class UploadCandidate:
     reasons: tuple[UploadObstacle, ...] = ()
     """Reasons against an upload, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
-    """Checks that it fails."""
 
     @property
     def name(self) -> str:

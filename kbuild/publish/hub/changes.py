@@ -19,7 +19,6 @@ MAX_BYTES = 200 << 20
 _ALWAYS_LARGE = 10 << 20
 """Bytes from which on a content never travels inside a commit."""
 _NO_VARIANT = ""
-"""The group of what belongs to no variant."""
 
 
 @dataclass(frozen=True)

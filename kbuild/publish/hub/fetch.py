@@ -7,9 +7,7 @@ token is never read here.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,17 +23,16 @@ from kbuild.system.errors import (
     UsageError,
     install_command,
 )
+from kbuild.system.files import link_file
 from kbuild.system.untrusted import UnpackLimit
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 
-HUB_PREFIX = "hub:"
 _SPEC = re.compile(
     r"hub:(?P<repo>[\w][\w.-]*/[\w][\w.-]*)@(?P<revision>[\w][\w./-]*)", flags=re.ASCII
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,6 @@ class HubSpec:
     """A repository at a revision."""
 
     repo: str
-    """`org/kernel`."""
     revision: str
     """A branch such as `v1`, a tag, or a commit."""
 
@@ -60,11 +56,6 @@ class HubSpec:
             missing = "names no revision" if "@" not in text else "is not a kernel on the Hub"
             raise UsageError(f"`{text}` {missing}", hint=hint)
         return cls(match["repo"], match["revision"])
-
-    @property
-    def is_commit(self) -> bool:
-        """True when the revision can never mean anything else."""
-        return _COMMIT.fullmatch(self.revision) is not None
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.revision}"
@@ -96,14 +87,8 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
         snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
     # Files in place of the cache's links: a link that leads away is a fault in a variant.
     for source in sorted((snapshot / BUILD).rglob("*")):
-        if not source.is_file():
-            continue
-        target = into / source.relative_to(snapshot)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source.resolve(), target)
-        except OSError:  # another file system
-            shutil.copyfile(source, target)
+        if source.is_file():
+            link_file(source.resolve(), into / source.relative_to(snapshot))
     return into
 
 

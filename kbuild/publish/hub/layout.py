@@ -31,7 +31,6 @@ from kbuild.system.sourcetree import SourceTree
 BUILD = "build"
 BENCHMARKS = "benchmarks"
 README = "README.md"
-CARD = "CARD.md"
 _BENCHMARK_PATH = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
 _NOT_IN_DIGEST_FILES = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
 _LEFTOVERS = (
@@ -46,11 +45,9 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """Files of each variant."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()
-    """`README.md`."""
 
     @property
     def entries(self) -> tuple[UploadFile, ...]:

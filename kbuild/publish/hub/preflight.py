@@ -37,6 +37,7 @@ from kbuild.publish.hub.repository import (
 )
 from kbuild.publish.hub.upload import UploadTarget
 from kbuild.system.errors import HubError
+from kbuild.system.quantities import size_text
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,6 @@ def version_warnings(remote: RemoteState, target: UploadTarget, version: int) ->
 
 
 _MAX_LISTED = 12
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def _branch_lines(branch: BranchDifference) -> Iterator[str]:
     if wanted.unchanged:
         yield f"    = {_file_count(len(wanted.unchanged))} unchanged"
     commits = len(split_into_commits(wanted))
-    yield f"    {format_size(wanted.size)} to send in {commits} commit{'s' * (commits != 1)}"
+    yield f"    {size_text(wanted.size)} to send in {commits} commit{'s' * (commits != 1)}"
 
 
 def folded_paths(mark: str, paths: Iterable[str], wanted: BranchChanges) -> Iterator[str]:
@@ -292,16 +292,8 @@ def folded_paths(mark: str, paths: Iterable[str], wanted: BranchChanges) -> Iter
 
 def _size_suffix(sizes: dict[str, int], paths: Sequence[str]) -> str:
     known = [sizes[path] for path in paths if path in sizes]
-    return f", {format_size(sum(known))}" if known else ""
+    return f", {size_text(sum(known))}" if known else ""
 
 
 def _file_count(count: int) -> str:
     return f"{count} file{'s' * (count != 1)}"
-
-
-def format_size(size: int) -> str:
-    """`1.4 MiB`."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"

@@ -60,7 +60,6 @@ class Refs:
 
     branches: Mapping[str, str] = field(default_factory=dict)
     pulls: Mapping[int, str] = field(default_factory=dict)
-    """Pull requests by number."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ class Commit:
     pull: int | None = None
     """Number of the pull request that was opened for it."""
     url: str = ""
-    """Address of that pull request."""
 
 
 _HASH_BLOCK = 1 << 20
@@ -109,9 +107,7 @@ class UploadFile:
     """A file as it should be in the repository."""
 
     path: str
-    """POSIX path in the repository."""
     source: Path | bytes
-    """The file, or its content."""
     size: int
     sha256: str
     """Digest in hex: LFS's name of the content."""

@@ -75,9 +75,7 @@ class UploadRun:
     retry: RetryPolicy
     say: Callable[[str], None]
     commits: int = 0
-    """Made so far, by this run."""
     branches: int = 0
-    """Version branches made so far."""
     proposals: list[PullRequest] = field(default_factory=list)
 
     @property
@@ -93,7 +91,6 @@ class UploadResult:
     status: UploadStatus
     target: UploadTarget
     address: str
-    """Address of the Hub."""
     commits: int = 0
     proposals: tuple[PullRequest, ...] = ()
 

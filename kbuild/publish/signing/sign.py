@@ -40,7 +40,6 @@ class SigstoreInstance:
     trust_config: Path | None = None
     """File with a client's trust configuration; the public instance when None."""
     staging: bool = False
-    """sigstore's public instance for trying things out."""
     offline: bool = False
     """Use the keys that are on this machine or came with the library, without a look for newer."""
 

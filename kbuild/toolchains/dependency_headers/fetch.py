@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ class HeaderDownload:
 
     pin: PinnedLibrary
     way: str
-    """Name of the download in the list of attempts."""
     origin: str
     digest: str
     """A digest that is known before the content is fetched."""
@@ -82,39 +82,24 @@ class HeaderDownload:
         return facts
 
 
-@dataclass(frozen=True)
-class TagCommits:
-    """Records the commit of each git tag at its first use, and compares it later."""
+def confirm_tag(folder: Path, repository: str, tag: str, commit: str) -> None:
+    """Compare the commit of a git tag with that of its first fetch, or remember it in `folder`.
 
-    folder: Path
-
-    def confirm(self, repository: str, tag: str, commit: str) -> None:
-        """Compare with the commit of the first fetch, or remember it.
-
-        Raises:
-            ToolchainError: the tag is another commit than it was.
-        """
-        file = self._file(repository, tag)
-        known = self._kept(file)
-        if known in (None, commit):
-            seen = {"repository": repository, "tag": tag, "commit": commit}
-            replace_atomically(file, (json.dumps(seen, indent=1) + "\n").encode(), durable=True)
-            return
+    Raises:
+        ToolchainError: the tag is another commit than it was.
+    """
+    file = folder / f"{sha256(f'{repository} {tag}'.encode())[:12]}.json"
+    kind, hint = "the record of a tag", "delete it if the tag may be taken as it is now"
+    known = commit
+    with suppress(FileNotFoundError), reading(file, kind, hint=hint):
+        known = str(read_json(file, kind, hint=hint)["commit"])
+    if known != commit:
         raise ToolchainError(
             f"tag {tag} of {repository} is commit {commit[:12]}, but was {known[:12]} when it was "
             f"first fetched; if it was moved for a good reason, delete {file}"
         )
-
-    def _file(self, repository: str, tag: str) -> Path:
-        return self.folder / f"{sha256(f'{repository} {tag}'.encode())[:12]}.json"
-
-    def _kept(self, file: Path) -> str | None:
-        kind, hint = "the record of a tag", "delete it if the tag may be taken as it is now"
-        try:
-            with reading(file, kind, hint=hint):
-                return str(read_json(file, kind, hint=hint)["commit"])
-        except FileNotFoundError:
-            return None
+    seen = {"repository": repository, "tag": tag, "commit": commit}
+    replace_atomically(file, (json.dumps(seen, indent=1) + "\n").encode(), durable=True)
 
 
 SERVER_TIMEOUT = 20
@@ -125,9 +110,9 @@ _CHECKOUT_OPTIONS = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=fal
 
 
 def git_download(
-    pin: PinnedLibrary, runner: Runner, environ: Mapping[str, str], commits: TagCommits
+    pin: PinnedLibrary, runner: Runner, environ: Mapping[str, str], tags: Path
 ) -> HeaderDownload | str:
-    """The download through git, or the reason why there is none."""
+    """The download through git, or the reason why there is none; `tags` holds commits of tags."""
     repository = pin.library.repository
     if repository is None:
         return f"no repository with {pin.library.title} is known"
@@ -139,7 +124,7 @@ def git_download(
         with tempfile.TemporaryDirectory(dir=root.parent, prefix=".clone-") as scratch:
             tree = Path(scratch, "tree")
             commit = git.clone(repository, pin.tag, tree)
-            commits.confirm(repository, pin.tag, commit)
+            confirm_tag(tags, repository, pin.tag, commit)
             move_headers(tree, root, pin.library.include)
         return {
             "origin": f"git tag {pin.tag}, commit {commit[:12]}",

@@ -19,7 +19,6 @@ from kbuild.system.version import Version
 from kbuild.toolchains.dependency_headers.fetch import (
     PACKAGE_INDEX,
     HeaderDownload,
-    TagCommits,
     git_download,
     wheel_download,
 )
@@ -109,7 +108,6 @@ class HeaderResolver:
     given: Mapping[str, Path]
     """Folders of the command line by dependency."""
     cache: Path
-    """kbuild's cache folder."""
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     pin_of: PinLookup = pin_of
@@ -122,11 +120,6 @@ class HeaderResolver:
     def store(self) -> Store:
         """The store of fetched headers."""
         return open_store(self.cache)
-
-    @property
-    def commits(self) -> TagCommits:
-        """The commits that tags of git repositories named."""
-        return TagCommits(self.cache / "commits")
 
     def unsupported_reason(
         self, names: Iterable[str], compiler: Version | None = None
@@ -226,7 +219,7 @@ class HeaderResolver:
     def _ways(self, pin: PinnedLibrary) -> dict[str, HeaderDownload | str]:
         return {
             PACKAGE_INDEX: wheel_download(pin, self.runner, self.environ),
-            "git": git_download(pin, self.runner, self.environ, self.commits),
+            "git": git_download(pin, self.runner, self.environ, self.cache / "commits"),
         }
 
     def _downloads(self, pin: PinnedLibrary) -> list[HeaderDownload]:

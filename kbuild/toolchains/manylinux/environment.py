@@ -32,16 +32,14 @@ from kbuild.system.temporary import environment_with_tmpdir
 from kbuild.system.untrusted import reading
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.compiler import (
+    DEFAULT_POLICY,
+    LIBC_NONSHARED,
     LinkedCompiler,
+    PolicyInterface,
+    PolicyStubWriter,
     glibc_release,
     inspect_link_compiler,
     is_old_enough,
-)
-from kbuild.toolchains.manylinux.stubs import (
-    DEFAULT_POLICY,
-    LIBC_NONSHARED,
-    PolicyInterface,
-    PolicyStubWriter,
     policy_interface,
     symbols_file,
 )
@@ -161,7 +159,7 @@ def _even(size: int) -> int:
 
 COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
-_CODE = ("environment.py", "stubs.py")
+_CODE = ("environment.py", "compiler.py")
 SYSTEM_LIBRARIES = (
     "-Wl,--push-state,--as-needed -lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc "
     "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
@@ -230,10 +228,13 @@ def link_environment(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
     inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
-    entry = open_store(cache).ensure(
-        Recipe(policy, cpu, inputs), _LinkEnvironmentMaker(target, compiler, runner).make
-    )
-    return LinkEnvironment(policy, entry.root)
+
+    def make(root: Path) -> Mapping[str, Any]:
+        with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+            _fill_environment(root, Path(scratch), target, compiler, runner)
+        return {"compiler": str(compiler.program), "sources": []}
+
+    return LinkEnvironment(policy, open_store(cache).ensure(Recipe(policy, cpu, inputs), make).root)
 
 
 @lru_cache(maxsize=4)
@@ -245,34 +246,26 @@ def _own_digest(policy: str, cpu: str) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class _LinkEnvironmentMaker:
-    interface: PolicyInterface
-    compiler: LinkedCompiler
-    runner: Runner
-
-    def make(self, root: Path) -> Mapping[str, Any]:
-        """Fill the folder; see `kbuild.system.store.MakeEntry`."""
-        with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
-            self._fill(root, Path(scratch))
-        return {"compiler": str(self.compiler.program), "sources": []}
-
-    def _fill(self, folder: Path, scratch: Path) -> None:
-        PolicyStubWriter(self.interface, self.compiler.program, self.runner).write(folder, scratch)
-        nonshared = self.compiler.nonshared
-        content = nonshared.read_bytes() if nonshared else write_archive(())
-        (folder / LIBC_NONSHARED).write_bytes(content)
-        # First in the archive: what they define is not taken from libstdc++.
-        sources = sorted(_SOURCES.glob("*.cpp"))
-        command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
-        done = self.runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
-        if not done.ok:
-            raise ToolchainError(f"the compatibility library fails to compile: {done.output}")
-        objects = [scratch / f"{source.stem}.o" for source in sources]
-        compat = tuple(undefine_symbols(file.name, file.read_bytes(), ()) for file in objects)
-        archive = self.compiler.libstdcxx.read_bytes()
-        newer = tuple(newer_members(archive, self.interface.names))
-        (folder / COMPAT_LIBRARY).write_bytes(write_archive((*compat, *newer)))
+def _fill_environment(
+    folder: Path,
+    scratch: Path,
+    interface: PolicyInterface,
+    compiler: LinkedCompiler,
+    runner: Runner,
+) -> None:
+    PolicyStubWriter(interface, compiler.program, runner).write(folder, scratch)
+    content = compiler.nonshared.read_bytes() if compiler.nonshared else write_archive(())
+    (folder / LIBC_NONSHARED).write_bytes(content)
+    # First in the archive: what they define is not taken from libstdc++.
+    sources = sorted(_SOURCES.glob("*.cpp"))
+    command = (str(compiler.program), *_FLAGS, *map(str, sources))
+    done = runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
+    if not done.ok:
+        raise ToolchainError(f"the compatibility library fails to compile: {done.output}")
+    objects = [scratch / f"{source.stem}.o" for source in sources]
+    compat = tuple(undefine_symbols(file.name, file.read_bytes(), ()) for file in objects)
+    newer = tuple(newer_members(compiler.libstdcxx.read_bytes(), interface.names))
+    (folder / COMPAT_LIBRARY).write_bytes(write_archive((*compat, *newer)))
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,9 @@ class WheelTree:
     """The wheels of one distribution, and the files that are taken from them."""
 
     kind: str
-    """See `Recipe`."""
     layout: int
     """Counts changes of what is made of the same wheel."""
     place: MemberDestination
-    """Chooses the members that are kept."""
     complete: Callable[[Path, LinkStubMaker], Mapping[str, Any]]
     """Adds what no wheel has to the unpacked members; gives what there is to say of that."""
 

@@ -48,7 +48,6 @@ class WheelInstaller:
     settings: IndexSettings | None = None
     """pip's settings when None."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Shows what is fetched."""
     system: str | None = None
     """Another system than this machine's, if the installer is one of `crossing`."""
 

@@ -51,18 +51,6 @@ def test_requests(request_, release):
         assert archs(request_, release) == tuple(expected.split())
 
 
-def test_10_7_came_with_cuda_13_4():
-    assert archs("9.0 10.7 10.7a 10.7f", "13.4") == ("9.0", "10.7", "10.7a", "10.7f")
-    assert archs("9.0 10.7 10.7a 10.7f", "13.2") == ("9.0",)
-
-
-def test_defaults():
-    assert archs(None, "12.6") == ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0+PTX")
-    assert archs(None, "12.8")[-3:] == ("10.0", "10.1", "12.0+PTX")
-    assert archs(None, "13.0")[-3:] == ("11.0", "12.0", "12.1+PTX")
-    assert archs(None, "13.4") == archs(None, "13.0")
-
-
 def test_what_is_left_out_is_said():
     found = CUDA.archs(["7.0", "8.0"], Version.parse("13.0"))
     assert found.names == ("8.0",)
@@ -94,46 +82,12 @@ def flags(release: str, **keys: object) -> dict[str, tuple[str, ...]]:
     return dict(CUDA.flags(section, found, toolkit).by_language)
 
 
-def test_code_generation_flags():
-    assert flags("12.6", cuda_capabilities=["9.0a", "8.0+PTX"])["CUDA"] == (
-        "-gencode=arch=compute_80,code=sm_80",
-        "-gencode=arch=compute_80,code=compute_80",
-        "-gencode=arch=compute_90a,code=sm_90a",
-    )
-
-
-def test_cuda_flags_stay_out_of_c_plus_plus():
-    found = flags("13.0", cuda_capabilities=["9.0"], cuda_flags=["-lineinfo"], cxx_flags=["-O2"])
-    assert found == {
-        "CXX": ("-O2",),
-        "CUDA": ("-gencode=arch=compute_90,code=sm_90", "--compress-mode=size", "-lineinfo"),
-    }
-
-
-@pytest.mark.parametrize(("release", "kept"), [("12.6", False), ("12.8", True), ("13.0", True)])
-def test_template_stub_flag_needs_12_8(release, kept):
-    flag = "-static-global-template-stub=false"
-    assert (flag in flags(release, cuda_flags=[flag])["CUDA"]) is kept
-
-
 @pytest.mark.parametrize(("release", "kept"), [("12.6", False), ("12.8", True), ("13.0", True)])
 def test_cuda_minver(release, kept):
     section = CudaSection.model_validate(
         {"backend": "cuda", "depends": [], "src": ["a.cu"], "cuda-minver": "12.8"}
     )
     assert CUDA.applies(section, Version.parse(release)) is kept
-
-
-def test_torch_flags_allow_half_operators():
-    cuda = dict(CUDA.binding_flags(Version.parse("12.6")).by_language)["CUDA"]
-    assert "--expt-extended-lambda" in cuda
-    assert "-DENABLE_FP8" in cuda
-    assert not any("NO_HALF" in flag or "NO_BFLOAT16" in flag for flag in cuda)
-
-
-def test_stable_abi_links_the_runtime_only():
-    assert CUDA.libraries("torch-stable-abi") == ("CUDA::cudart",)
-    assert CUDA.libraries("torch") == ("torch_cuda", "c10_cuda", "CUDA::cudart")
 
 
 def test_clangd_gets_an_architecture_that_clang_knows():
@@ -168,13 +122,6 @@ def test_one_code_for_gpus_that_run_it(asked, names):
     assert grouped(asked, "13.0").names == tuple(names.split())
 
 
-def test_groups_are_told_and_what_is_dropped_is_still_told():
-    found = grouped("7.0 8.0 8.6 8.9", "13.0")
-    assert found.shared == ("`8.6` and `8.9` run the code of `8.0` (`cuda-group-archs`)",)
-    assert len(found.dropped) == 1
-    assert grouped("9.0", "13.0").shared == ()
-
-
 def test_a_part_of_the_archs_runs_the_code_of_the_whole_build():
     assert grouped("8.9", "13.0", "8.0 8.6 8.9").names == ("8.0",)
     assert grouped("8.9", "13.0", "8.9 9.0").names == ("8.9",)
@@ -186,12 +133,6 @@ def test_chains_stay_within_a_major_and_ascend(chain):
     assert found == sorted(set(found))
     assert len({arch.major for arch in found}) == 1
     assert not any(arch.feature or arch.ptx for arch in found)
-
-
-def test_nothing_is_grouped_unasked():
-    section = CudaSection.model_validate({"backend": "cuda", "depends": [], "src": ["a.cu"]})
-    found = CUDA.archs(["8.0", "8.6"], Version.parse("13.0"))
-    assert CUDA.without_shared(section, found, found) is found
 
 
 @pytest.mark.parametrize(("release", "is_set"), [("12.6", False), ("12.8", True), ("13.0", True)])

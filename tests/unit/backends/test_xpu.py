@@ -22,13 +22,6 @@ def link(release: str, *sections: XpuSection) -> str:
     return " ".join(XPU.link_flags(sections, Version.parse(release)))
 
 
-def test_plain_kernels():
-    text = link("2025.3.2", section("torch"))
-    assert "-fsycl-targets=spir64_gen,spir64" in text
-    assert "-device pvc,xe-lpg,ats-m150 -options '-cl-intel" in text
-    assert "-spirv-ext" not in text
-
-
 def test_sycl_tla_is_compiled_on_the_device_before_2026():
     text = link("2025.3.2", section("torch"), section("torch", "sycl_tla"))
     assert "-fsycl-targets=spir64 " in text
@@ -50,7 +43,3 @@ def test_units_are_compiled_for_the_same_targets_with_own_flags_last():
     assert language == "CXX"
     assert "-fsycl-targets=spir64_gen,spir64" in flags
     assert flags[-1] == "-fsycl-unnamed-lambda"
-
-
-def test_bindings_are_plain_c_plus_plus():
-    assert XPU.binding_flags(Version.parse("2026.0.0")).by_language == ()

@@ -50,10 +50,6 @@ def compile_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
     return run
 
 
-def test_at_rest_they_are_compiled_once(compile_it: Callable[[int], Any]) -> None:
-    assert compile_it(0) == "0"
-
-
 def test_a_save_meanwhile_compiles_them_again(compile_it: Callable[[int], Any]) -> None:
     assert compile_it(1) == "1"
 

@@ -4,11 +4,9 @@ import pytest
 
 from kbuild.build.ninja import (
     ErrorExcerpt,
-    first_error_lines,
     library_objects,
     process_failure,
     run_ninja,
-    unit_label,
 )
 from kbuild.system.errors import BuildError
 from kbuild.system.processes import ProcessResult
@@ -96,39 +94,11 @@ def test_a_long_command_is_in_a_file(tmp_path: Path) -> None:
     assert error.to_json()["command"] == command
 
 
-def test_a_failed_link_is_no_compile_error() -> None:
-    output = (
-        "FAILED: [code=1] _relu.abi3.so\nc++ -shared\n/usr/bin/ld: undefined reference to `f`\n"
-    )
-    with pytest.raises(BuildError) as caught:
-        run(Scripted(output, 1), [])
-    assert caught.value.message == "_relu.abi3.so could not be made"
-
-
 def test_the_number_of_steps_that_ran_is_returned() -> None:
     runner = Scripted("[kbuild 1/2] Building CXX object a.cpp.o\n[kbuild 2/2] Linking x\n", 0)
     assert run(runner, []) == 2
     assert runner.argv == ("ninja", "-j", "3")
     assert run(Scripted("ninja: no work to do.\n", 0), []) == 0
-
-
-def test_what_only_looks_like_a_status_line_is_output() -> None:
-    number = "9" * 5000
-    lines = (f"[kbuild {number}/2] Building a.cpp.o", f"FAILED: [code={number}] a.cpp.o")
-    assert run(Scripted("\n".join([*lines, "[kbuild 2/2] Linking x"]), 0), []) == 2
-
-
-def test_without_a_known_error_the_end_of_the_output_is_shown() -> None:
-    lines = [f"line {number}" for number in range(40)]
-    assert first_error_lines(lines, 3) == ("line 37", "line 38", "line 39")
-
-
-def test_labels_are_the_users_paths() -> None:
-    root = Path("/home/u/k")
-    status = "Building CUDA object CMakeFiles/k.dir/home/u/k/relu_cuda/relu.cu.o"
-    assert unit_label(status, root) == "relu_cuda/relu.cu"
-    link = "Linking CXX shared module _relu.abi3.so"
-    assert unit_label(link, root) == link
 
 
 def test_objects_are_what_the_build_knows_dependencies_of(tmp_path: Path) -> None:

@@ -52,12 +52,6 @@ def test_what_a_killed_unit_was_writing_goes(bench: UnitRun) -> None:
     assert not draft.exists()
 
 
-def test_an_older_file_of_the_same_size_is_another_one(bench: UnitRun) -> None:
-    bench.write("a.cpp", '#include "y.h"\n')
-    assert left(bench) == ["b.cpp.o"]
-    assert not (bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}").exists()
-
-
 def test_the_header_of_all_is_another_one(bench: UnitRun) -> None:
     bench.write("include/x.h", "x is 2\n")
     assert left(bench) == []
@@ -108,19 +102,3 @@ def test_the_object_with_the_older_header_is_made_again(bench: UnitRun) -> None:
     assert known.disagreeing(bench.root / "generated") == {bench.root / FOLDER / "a.cpp.o": header}
     bench.write("include/x.h", "x is 3\n")
     assert len(known.disagreeing(bench.root / "generated")) == 2
-
-
-def test_generated_headers_are_what_they_are_now(bench: UnitRun) -> None:
-    objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
-    bench.write("include/x.h", "x is 2\n")
-    known = read_object_inputs(bench.root / "tree", objects)
-    assert known.disagreeing(bench.root / "generated") == {}
-    assert len(known.disagreeing(bench.project / "include")) == 2
-
-
-def test_states_that_objects_share_are_held_once(bench: UnitRun) -> None:
-    """Thousands of units read the same thousands of headers."""
-    objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
-    known = read_object_inputs(bench.root / "tree", objects)
-    ((_, units),) = known.files[str(bench.project / "include/x.h")].items()
-    assert units == [bench.root / "tree" / name for name in objects]

@@ -103,21 +103,10 @@ def test_a_shared_library_brings_none(
     assert [(f.severity, f.what.count("cuBLAS")) for f in of(output)] == [("error", 0)]
 
 
-def test_code_of_another_backend(holding: Holding) -> None:
-    (first, *_) = found(holding({".nv_fatbin": GOOD, ".hip_fatbin": bundle("gfx942")}))
-    assert first == ("error", FILE, "has ROCm code for gfx942, but the variant is for cuda")
-
-
 def test_device_code_that_was_taken_away(holding: Holding) -> None:
     (finding,) = of(holding({".nvFatBinSegment": bytes(24)}))
     assert finding.severity == "error"
     assert finding.what.startswith("registers device code, but contains none")
-
-
-def test_a_kernel_of_host_code(holding: Holding) -> None:
-    (finding,) = of(holding({}))
-    assert finding.severity == "warning"
-    assert found(holding({}, replace(CUDA, archs=None))) == []
 
 
 def test_code_that_waits_for_the_device_linker(holding: Holding) -> None:
@@ -133,12 +122,6 @@ def test_code_for_link_time_optimisation_is_named(holding: Holding) -> None:
     assert found(output) == [("info", FILE, what)]
 
 
-def test_damage_is_an_error_and_proves_nothing(holding: Holding) -> None:
-    ((severity, where, what),) = found(holding({".nv_fatbin": GOOD[:-8]}))
-    assert (severity, where) == ("error", FILE)
-    assert "is damaged" in what
-
-
 @pytest.mark.parametrize("archs", [None, ()])
 def test_compiled_gpu_variants_must_list_archs(
     holding: Holding, archs: tuple[str, ...] | None
@@ -149,29 +132,7 @@ def test_compiled_gpu_variants_must_list_archs(
     assert missing == ("error", "metadata.json", what)
 
 
-def test_a_library_alone_is_listed(library: Callable[..., bytes], tmp_path: Path) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
-    data = carrying(library, tmp_path, {".nv_fatbin": GOOD, ".hip_fatbin": bundle("gfx942")})
-    (folder / "x.so").write_bytes(data)
-    assert found(Output(folder, None)) == [
-        ("info", "x.so", "has CUDA code for 8.0, 9.0a, 10.0f and PTX of 8.0"),
-        ("info", "x.so", "has ROCm code for gfx942"),
-    ]
-
-
-def test_sycl_code_is_named(holding: Holding) -> None:
-    sections = {"__CLANG_OFFLOAD_BUNDLE__sycl-spir64": b"x"}
-    metadata = replace(CUDA, backend="xpu", archs=None)
-    output = holding(sections, metadata, "torch213-cxx11-xpu20260-x86_64-linux")
-    assert found(output) == [("info", FILE, "has SYCL code for spir64")]
-
-
 class TestRocm:
-    def test_code_for_both_settings_is_code_for_the_arch(self, holding: Holding) -> None:
-        code = bundle("gfx90a:xnack+", "gfx90a:xnack-", "gfx942")
-        assert found(holding({".hip_fatbin": code}, ROCM, ROCM72)) == []
-
     def test_code_for_one_setting_is_less(self, holding: Holding) -> None:
         code = bundle("gfx90a:xnack+", "gfx942:sramecc+:xnack-")
         assert found(holding({".hip_fatbin": code}, ROCM, ROCM72)) == [

@@ -35,61 +35,6 @@ Run = Callable[[Check, Output], list[Finding]]
 stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
 
 
-@pytest.fixture
-def needing(compiled: Compiled, library: Callable[..., bytes], tmp_path: Path) -> Compiled:
-    """A variant whose extension needs a library of the given name."""
-
-    def made(name: str, source: str = EXTENSION, **how: object) -> Output:
-        library("int other(void) { return 1; }", soname=name)
-        flags = ["-Wl,--no-as-needed", str(tmp_path / "objects" / name)]
-        return compiled(source, *flags, **how)
-
-    return made
-
-
-def test_a_library_of_another_backend(needing: Callable[..., Output], run: Run) -> None:
-    (found,) = run(NeededCheck(), needing("libcudart.so.13"))
-    assert found.severity == "error"
-    assert "needs `libcudart.so.13`" in found.what
-    assert "is of cuda, but this variant is for cpu" in found.what
-
-
-@pytest.mark.parametrize(
-    ("variant", "name", "allowed"),
-    [
-        ("torch213-cxx11-cu130-x86_64-linux", "libcudart.so.13", True),
-        ("torch213-cxx11-cu126-x86_64-linux", "libcudart.so.13", False),
-        ("torch213-cxx11-cu126-x86_64-linux", "libcudart.so.12", True),
-        ("torch213-cxx11-cu130-x86_64-linux", "libtorch_cuda.so", True),
-        ("torch213-cxx11-cu130-x86_64-linux", "libamdhip64.so.7", False),
-        ("torch213-cxx11-rocm72-x86_64-linux", "libamdhip64.so.7", True),
-        ("torch213-cxx11-xpu20260-x86_64-linux", "libsycl.so.8", True),
-        ("torch-stable-abi211-cpu-x86_64-linux", "libtorch_python.so", False),
-        ("torch213-cxx11-cpu-x86_64-linux", "libtorch_python.so", True),
-        ("torch213-cxx11-cpu-x86_64-linux", "libgomp.so.1", True),
-        ("tvm-ffi01-cu132-x86_64-linux", "libtvm_ffi.so", True),
-        ("tvm-ffi01-cu132-x86_64-linux", "libtorch.so", False),
-    ],
-)
-def test_the_list_depends_on_the_variant(variant: str, name: str, allowed: bool) -> None:
-    from kbuild.checks.policies import allowed_libraries, matches_any
-    from kbuild.project.variant import Variant
-
-    assert matches_any(name, allowed_libraries(Variant.parse(variant))) is allowed
-
-
-@stripped
-def test_python_abi(compiled: Compiled, run: Run, strip: bool) -> None:
-    outside = ("PyUnicode_AsUTF8", "PyUnstable_Long_IsCompact", "_PyLong_AsInt")
-    newer = {"PyType_GetName": "3.11", "PyUnicode_AsUTF8AndSize": "3.10"}
-    source = calling(*outside, *newer, "PyList_New", "_PyObject_GC_New")
-    found = run(PythonAbiCheck(), compiled(source, strip=strip))
-    assert {f.what for f in found} == {
-        *(f"`{name}` is not in CPython's stable ABI" for name in outside),
-        *(f"`{name}` came to the stable ABI in {r}, after 3.9" for name, r in newer.items()),
-    }
-
-
 def test_a_bundled_library_is_checked_but_is_no_extension(make: Make, library, run: Run) -> None:
     bundled = library(
         "extern void _PyNot(void);\nvoid f(void) { _PyNot(); }",
@@ -102,11 +47,6 @@ def test_a_bundled_library_is_checked_but_is_no_extension(make: Make, library, r
         ("libfoo.so.1", "`_PyNot` is not in CPython's stable ABI"),
         ("libfoo.so.1", "RUNPATH is `/opt`"),
     ]
-
-
-def test_tvm_ffi_needs_no_init_function(make: Make, library, run: Run) -> None:
-    output = make({f"{ID}.so": library("int f;")}, variant="tvm-ffi01-cpu-x86_64-linux")
-    assert run(PythonAbiCheck(), output) == []
 
 
 @pytest.fixture
@@ -139,23 +79,6 @@ def test_version_needs_without_a_symbol(compiled: Compiled, run: Run) -> None:
     assert "the file as a whole needs GLIBC_ABI_DT_RELR" in found[0].what
 
 
-def test_damaged_and_foreign_files(make: Make, library, run: Run) -> None:
-    good = library(EXTENSION)
-    headless = bytearray(good)
-    headless[0x28:0x30] = bytes(8)  # e_shoff
-    headless[0x3A:0x40] = bytes(6)  # e_shentsize, e_shnum, e_shstrndx
-    files = {
-        f"{ID}.abi3.so": bytes(headless),
-        "cut.so": good[:200],
-        "not.so": b"!<arch>\n",
-        "empty.so": b"",
-    }
-    found = {f.where: f for f in run(BinaryCheck(), make(files))}
-    assert set(found) == set(files)
-    assert all(f.severity == "error" for f in found.values())
-    assert "section headers are gone or" in found[f"{ID}.abi3.so"].what
-
-
 def test_tables_that_the_linker_would_not_read(make: Make, library, run: Run) -> None:
     """A forged section table must not hide what DT_SYMTAB points to."""
     data = bytearray(library(EXTENSION))
@@ -170,37 +93,6 @@ def test_tables_that_the_linker_would_not_read(make: Make, library, run: Run) ->
 def calling(*symbols: str) -> str:
     calls = "".join(f"extern void {s}(void);\nvoid call_{s}(void) {{ {s}(); }}\n" for s in symbols)
     return EXTENSION + calls
-
-
-KNOWN = (
-    "_ZN2at4_ops4relu4callERKNS_6TensorE",
-    "_ZNK3c1010TensorImpl4gradEv",
-    "_ZTIN3c105ErrorE",
-    "_ZThn200_NK5torch4lazy7SizeAdd10isSymbolicEv",
-    "_ZZN3c1010Dispatcher9singletonEvE1s",
-    "_ZN9libkineto3apiEv",
-    "Sleef_expf16_u10",
-    "sgemm_",
-    "aoti_torch_empty_strided",
-    "PyModule_AddObjectRef",
-)
-LOST = (
-    "Sleef_expf_of_my_own",
-    "_Z9relu_cudaRN2at6TensorERKS0_",
-    "_ZN4mine4reluERKN2at6TensorE",
-    "relu_launch",
-    "_ZGVbN2v_tan",
-    "cudaMalloc",
-    "atexit_of_an_old_libc",
-)
-
-
-@stripped
-def test_undefined(compiled: Compiled, run: Run, strip: bool) -> None:
-    (found,) = run(UndefinedCheck(), compiled(calling(*KNOWN, *LOST), strip=strip))
-    assert found.severity == "error"
-    assert set(found.symbols) == set(LOST)
-    assert f"nobody defines `{demangle(min(LOST))}`" in found.what
 
 
 @pytest.mark.parametrize(
@@ -314,14 +206,3 @@ def test_a_newer_openmp_than_torchs(
         "Torch 2.13.0 does not have"
     )
     assert said == ([] if known else [what])
-
-
-def test_a_weak_symbol_may_stay_undefined(compiled: Compiled, run: Run) -> None:
-    source = EXTENSION + "extern void maybe(void) __attribute__((weak));\n"
-    source += "void call(void) { if (maybe) maybe(); }\n"
-    assert run(UndefinedCheck(), compiled(source)) == []
-
-
-def test_a_library_beside_it_may_define_it(make: Callable[..., Output], library, run: Run) -> None:
-    files = {f"{ID}.abi3.so": library(calling("helper")), "libown.so": library("void helper() {}")}
-    assert run(UndefinedCheck(), make(files)) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,11 +28,6 @@ Run = Callable[..., list[Finding]]
 )
 def test_allowed(noarch: Make, run: Run, source: str) -> None:
     assert run(DependsCheck(), noarch({"x.py": source})) == []
-
-
-def test_packages_of_an_author_find_each_other_by_name(noarch: Make, run: Run) -> None:
-    files = {"_captured_sources/my_ops/loss.py": "from my_ops.norm import norm\n"}
-    assert run(DependsCheck(), noarch(files)) == []
 
 
 @pytest.mark.parametrize(
@@ -95,14 +89,3 @@ def test_what_a_declared_package_requires_is_there(
     assert "does not declare" in found.what
     declared = replace(cuda, python_depends=(package,))
     assert run(DependsCheck(), noarch({"x.py": source}, metadata=declared)) == []
-
-
-def test_a_framework_may_import_itself(make: Make, run: Run) -> None:
-    output = make({"x.py": "import tvm_ffi\n"}, variant=f"tvm-ffi01-cpu-{platform.machine()}-linux")
-    assert run(DependsCheck(), output) == []
-
-
-def test_nothing_is_said_without_metadata(noarch: Make, run: Run) -> None:
-    output = noarch({"x.py": "import numpy\n"})
-    (output.root / "metadata.json").unlink()
-    assert run(DependsCheck(), output) == []

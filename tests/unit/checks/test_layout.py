@@ -11,8 +11,6 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.layout import LayoutCheck
 from kbuild.project.variant import Variant
 
-ID = "_relu_cpu_0a1b2c3"
-EXTENSION = f"{ID}.abi3.so"
 Make = Callable[..., Output]
 
 
@@ -24,20 +22,10 @@ def said(output: Output) -> list[tuple[str, str, str]]:
     return [(f.severity, f.where, f.what) for f in find(output)]
 
 
-def test_good_folders(make: Make, noarch: Make) -> None:
-    assert said(make({EXTENSION: b"", "sub/x.py": "", "data.bin": b""})) == []
-    assert said(noarch({"sub/x.py": ""})) == []
-
-
 def test_the_package_nested_in_itself(noarch: Make) -> None:
     output = noarch({"relu/__init__.py": "", "relu/x.py": ""})
     found = said(output)
     assert found == [("warning", "relu/__init__.py", "the kernel's package is nested in itself")]
-
-
-def test_no_variant_name(noarch: Make) -> None:
-    output = replace(noarch(), variant=None)
-    assert said(output) == [("error", ".", "`torch-cpu` is not a variant name")]
 
 
 def test_a_folder_named_as_another_variant(noarch: Make) -> None:
@@ -45,20 +33,6 @@ def test_a_folder_named_as_another_variant(noarch: Make) -> None:
     assert said(output) == [
         ("error", ".", "the folder is named `torch-cpu`, but holds `torch-cuda`")
     ]
-
-
-def test_a_staging_folder_has_any_name(noarch: Make, tmp_path: Path) -> None:
-    output = noarch()
-    staged = output.root.rename(tmp_path / ".staging-1")
-    assert said(replace(output, root=staged)) == []
-
-
-def test_extension(make: Make, noarch: Make) -> None:
-    assert said(make()) == [("error", ".", "the extension is missing")]
-    assert said(noarch({EXTENSION: b""}))[0][1:] == (
-        EXTENSION,
-        "a Python-only variant has no shared library",
-    )
 
 
 def test_links(noarch: Make, tmp_path: Path) -> None:
@@ -88,12 +62,3 @@ def test_a_variant_for_tuning(noarch: Make) -> None:
     (finding,) = find(noarch({"aot.json": "{}"}))
     assert (finding.severity, finding.where) == ("warning", "aot.json")
     assert "--keep-all" in finding.hint
-
-
-def test_bytecode(noarch: Make) -> None:
-    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b"", "older.pyo": b""})
-    assert [(w, what) for _, w, what in said(output)] == [
-        ("__pycache__/x.cpython-311.pyc", "is bytecode"),
-        ("old.pyc", "is bytecode"),
-        ("older.pyo", "is bytecode"),
-    ]

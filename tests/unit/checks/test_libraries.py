@@ -5,14 +5,12 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbuild.checks import CheckLimits, Finding, Output
-from kbuild.checks.base import run_checks
 from kbuild.checks.clash import ClashCheck
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.checks.needed import NeededCheck
@@ -30,19 +28,6 @@ STABLE = f"torch-stable-abi211-cpu-{CPU}-linux"
 Compiled = Callable[..., Output]
 Run = Callable[..., list[Finding]]
 stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
-CXX = f"""
-#include <stdexcept>
-#include <string>
-{INIT}
-extern "C" void call(const char *why) {{ throw std::runtime_error(why); }}
-"""
-
-
-@stripped
-def test_a_shared_libstdcxx_and_a_libgcc(compiled: Compiled, run: Run, strip: bool) -> None:
-    assert run(StaticCheck(), compiled(CXX, language="c++", strip=strip)) == []
-    found = run(StaticCheck(), compiled(CXX, "-static-libgcc", language="c++"))
-    assert [f.what.split(":")[0] for f in found] == ["has libgcc_eh inside"]
 
 
 @stripped
@@ -56,16 +41,6 @@ def test_a_second_cuda_runtime(
     variant = f"{framework}-cu130-{CPU}-linux"
     output = compiled(source, strip=strip, output={"variant": variant}, language="c++")
     assert [f.severity for f in run(StaticCheck(), output)] == ["warning"] * found
-
-
-def test_a_shared_cuda_runtime_beside_the_static_one(
-    compiled: Compiled, library: Callable[..., bytes], run: Run, tmp_path: Path
-) -> None:
-    library("int cudaFree(void) { return 0; }", soname="libcudart.so.13")
-    source = INIT + 'extern "C" const char *path = "/cudart.shm.%x";\n'
-    flags = ["-Wl,--no-as-needed", str(tmp_path / "objects/libcudart.so.13")]
-    (found,) = run(StaticCheck(), compiled(source, *flags, language="c++"))
-    assert found.what.endswith("and it needs `libcudart.so.13` as well")
 
 
 @stripped
@@ -105,14 +80,6 @@ def test_torch_among_the_needed(compiled: Compiled, library, run: Run, tmp_path:
     assert run(NeededCheck(), output) == []
 
 
-def test_a_needed_library_that_gives_nothing(compiled: Compiled, run: Run) -> None:
-    source = "extern void abort(void);\n" + f"void *PyInit_{ID}(void) {{ abort(); return 0; }}"
-    output = compiled(source, "-Wl,--no-as-needed", "-lm")
-    found = [f for f in run(NeededCheck(), output, notes=True) if f.severity == "info"]
-    assert "`libm.so.6`" in found[0].what
-    assert run(NeededCheck(), compiled(source, "-Wl,--as-needed", "-lm"), notes=True) == []
-
-
 def test_text_relocations_name_the_function(compiled: Compiled, run: Run) -> None:
     source = INIT + (
         '__asm__(".text\\n.globl here\\n.type here, @function\\nhere: .8byte there\\n'
@@ -120,11 +87,6 @@ def test_text_relocations_name_the_function(compiled: Compiled, run: Run) -> Non
     )
     (found,) = run(RpathCheck(), compiled(source, "-Wl,-z,notext", language="c++"))
     assert found.what == "has text relocations (DT_TEXTREL) in `here`"
-
-
-def test_no_relro_is_a_note(compiled: Compiled, run: Run) -> None:
-    found = run(RpathCheck(), compiled(INIT, "-Wl,-z,norelro", language="c++"), notes=True)
-    assert [(f.severity, "PT_GNU_RELRO" in f.what) for f in found] == [("info", True)]
 
 
 def calls(*names: str) -> str:
@@ -167,16 +129,6 @@ def test_the_stable_abi_is_checked_where_it_is_promised_or_asked_for(
     assert run(TorchAbiCheck(), compiled(source, language="c++", output=asked)) == []
 
 
-def test_the_floor_of_python_can_be_chosen(compiled: Compiled, run: Run) -> None:
-    from kbuild.system.version import Version
-
-    source = calls("PyUnicode_AsUTF8AndSize")
-    (found,) = run(PythonAbiCheck(), compiled(source, language="c++"))
-    assert "-DPy_LIMITED_API=0x03090000" in found.hint
-    asked = {"asked": CheckLimits(python_abi=Version((3, 10)))}
-    assert run(PythonAbiCheck(), compiled(source, language="c++", output=asked)) == []
-
-
 @pytest.mark.parametrize(("policy", "count"), [("manylinux_2_5", 1), ("manylinux_2_17", 0)])
 def test_the_policy_can_be_chosen(compiled: Compiled, run: Run, policy: str, count: int) -> None:
     if CPU != "x86_64":
@@ -207,14 +159,3 @@ def test_the_source_that_brings_it_in(compiled: Compiled, run: Run, compiler: st
     shutil.rmtree(project / ".kbuild")
     (found,) = run(PythonAbiCheck(), output)
     assert found.objects == ()
-
-
-def test_many_symbols_are_read_in_bulk(compiled: Compiled, compiler: str) -> None:
-    """20 000 symbols through pyelftools' own reader would take most of a second by themselves."""
-    names = (f"_ZN3c10{len(str(n)) + 1}f{n}Ev" for n in range(20_000))
-    text = "".join(f".weak {n}\\n.type {n},@function\\n{n}: ret\\n" for n in names)
-    output = compiled(INIT + f'__asm__(".text\\n{text}");\n', language="c++")
-    began = time.process_time()
-    found = run_checks(output, slow=False)
-    assert time.process_time() - began < 1
-    assert "20000 weak symbols" in next(f.what for f in found if f.check == "clash")

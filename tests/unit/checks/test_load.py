@@ -6,7 +6,6 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,21 +83,6 @@ def test_a_variant_for_another_system_runs_in_its_emulator(
     assert "load_probe" in notes.read_text()
 
 
-def test_without_an_interpreter(noarch: Make) -> None:
-    assert said(noarch()) == [("info", "not loaded here: no interpreter was given")]
-
-
-def test_without_metadata_or_variant(noarch: Make) -> None:
-    output = replace(noarch(python=HERE), variant=None)
-    assert said(output)[0][0] == "info"
-
-
-def test_an_interpreter_that_does_not_start(noarch: Make, tmp_path: Path) -> None:
-    ((severity, what),) = said(noarch(python=tmp_path / "no-python"))
-    assert severity == "error"
-    assert "127" in what
-
-
 def bare_python(tmp_path: Path, *modules: str) -> Path:
     """An interpreter without installed packages, but with these empty modules."""
     for name in modules:
@@ -129,11 +113,6 @@ def test_an_interpreter_without_the_framework(
     assert finding.severity == "info"
     assert finding.what == f"not loaded here: {bare} has no {module}"
     assert finding.hint == f"{bare} -m pip install {package}, or `--python` with one that has it"
-
-
-def test_tvm_ffi_needs_no_torch(make: Make, tmp_path: Path) -> None:
-    variant = f"tvm-ffi01-cpu-{platform.machine()}-linux"
-    assert said(make(variant=variant, python=bare_python(tmp_path, "tvm_ffi"))) == []
 
 
 STAND_IN = """
@@ -234,26 +213,6 @@ def test_the_version_file_alone_tells_a_misfit(
     assert reason in what
 
 
-@pytest.mark.parametrize(
-    ("torch", "variant", "backend"),
-    [
-        (FOR_CPU, "torch213-cxx11-cpu", "cpu"),
-        (FOR_CUDA, "torch213-cxx11-cu126", "cuda"),
-        (FOR_CPU, "torch-stable-abi210-cpu", "cpu"),
-        ("nothing to read", "torch213-cxx11-cu130", "cuda"),
-    ],
-)
-def test_what_the_version_file_does_not_rule_out_is_loaded(
-    make: Make, tmp_path: Path, torch: str, variant: str, backend: str
-) -> None:
-    metadata = Metadata("relu", ID, 1, "mit", backend)
-    name = f"{variant}-{platform.machine()}-linux"
-    output = make(variant=name, metadata=metadata, python=python_with(tmp_path, torch))
-    ((severity, what),) = said(output)
-    assert severity == "error"
-    assert "imported_torch" in what
-
-
 OPS = f"""
 import ctypes, os, time
 import torch
@@ -293,12 +252,6 @@ add("split(Tensor x) -> (Tensor, Tensor)", lambda x: (x + 1, x + 2), lambda x: (
 
 
 @needs_client
-@pytest.mark.parametrize("fresh", [True, False])
-def test_ops_that_work_are_not_spoken_of(load_ops: Ops, warm: Path, *, fresh: bool) -> None:
-    assert load_ops(GOOD_OPS, python=HERE if fresh else warm) == []
-
-
-@needs_client
 @pytest.mark.parametrize(
     ("body", "end"),
     [
@@ -329,22 +282,6 @@ def test_a_fake_kernel_that_ends_the_process_is_named(load_ops: Ops) -> None:
     source = 'add("zap(Tensor x) -> Tensor", lambda x: x, lambda x: os.abort())\n'
     (finding,) = load_ops(source)
     assert finding.what.startswith("the fake kernel of `zap` crashed")
-
-
-@needs_client
-def test_refusals_and_inputs_that_cannot_be_made_up_are_notes(load_ops: Ops) -> None:
-    source = """
-def refuses(x):
-    raise ValueError("x must have 3 dimensions\\nand more")
-add("picky(Tensor x) -> Tensor", refuses, torch.empty_like)
-add("named(Tensor x, str mode) -> Tensor", lambda x, mode: x + 1, lambda x, mode: x + 1)
-add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
-"""
-    (finding,) = load_ops(source)
-    assert finding.severity == "info"
-    assert "`picky`: ValueError: x must have 3 dimensions;" in finding.what + ";"
-    assert "`named`: no test value can be made for `str mode`" in finding.what
-    assert "`unfaked` (its fake kernel): no fake kernel is registered" in finding.what
 
 
 @needs_client
@@ -398,27 +335,6 @@ def test_registrations_of_the_kernel_outside_its_namespace(
         assert f"opens {expected[1]} outside the kernel's namespace `{ID}`" in finding.what
         assert finding.where.startswith("__init__.py:")
         assert ("theirs.py" in finding.what) == (expected[0] == "warning")
-
-
-@needs_client
-def test_a_crash_at_the_very_end(load_ops: Ops) -> None:
-    source = f"{GOOD_OPS}import atexit\natexit.register(os.abort)\n"
-    (finding,) = load_ops(source)
-    assert finding.severity == "warning"
-    assert "SIGABRT" in finding.what
-
-
-@pytest.mark.full
-def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
-    good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
-    lacking.mkdir()
-    second = bare_python(lacking, "jax")
-    (finding,) = LoadCheck().run(noarch(python=good, other_pythons=(second,)))
-    assert finding.severity == "info"
-    assert finding.what == f"under {second}: not loaded here: {second} has no torch"
-
-
-OTHER_ID = "_relu_cpu_fffffff"
 
 
 def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> Finding:
@@ -493,3 +409,13 @@ def test_the_state_of_the_check_that_a_finding_belongs_to(noarch: Make, warm: Pa
     ):
         wanted = CheckSelection(only=only)
         assert run_selected_checks(output, wanted.checks(), wanted).states == expected
+
+
+@pytest.mark.full
+def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
+    good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
+    lacking.mkdir()
+    second = bare_python(lacking, "jax")
+    (finding,) = LoadCheck().run(noarch(python=good, other_pythons=(second,)))
+    assert finding.severity == "info"
+    assert finding.what == f"under {second}: not loaded here: {second} has no torch"

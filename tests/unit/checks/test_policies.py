@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.checks import CheckLimits, Finding
+from kbuild.checks import CheckLimits
 from kbuild.checks.manylinux import best_policy
-from kbuild.checks.policies import find_policy
 from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.symbols import ElfSymbol, outermost_namespace
+from kbuild.checks.readers.symbols import ElfSymbol
 from kbuild.checks.torch_abi import is_unstable
 from kbuild.project.variant import Variant
 from kbuild.system.version import Version
@@ -20,32 +19,6 @@ def asking(
     symbols = tuple(ElfSymbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
     needs = tuple(("libc.so.6", version) for version in versions)
     return ElfFile("EM_ANY", cpu, True, needed, (), False, False, symbols, needs)
-
-
-@pytest.mark.parametrize(
-    ("alias", "name"),
-    [
-        ("manylinux1", "manylinux_2_5"),
-        ("manylinux2010", "manylinux_2_12"),
-        ("manylinux2014", "manylinux_2_17"),
-        ("manylinux_2_28", "manylinux_2_28"),
-    ],
-)
-def test_a_policy_has_its_aliases(alias: str, name: str) -> None:
-    assert find_policy(alias).name == name
-    assert CheckLimits(manylinux=alias).manylinux == name
-
-
-def test_an_unknown_policy_is_refused_with_the_one_that_is_meant() -> None:
-    with pytest.raises(ValueError, match=r"no policy `manylinux_2_82`.*did you mean `manylinux_2_"):
-        CheckLimits(manylinux="manylinux_2_82")
-
-
-@pytest.mark.parametrize("cpu", ["x86_64", "aarch64", "s390x"])
-def test_a_newer_policy_allows_whatever_an_older_one_does(cpu: str) -> None:
-    older = find_policy("manylinux_2_17").versions[cpu]
-    newer = find_policy("manylinux_2_28").versions[cpu]
-    assert all(set(older[family]) <= set(newer[family]) for family in older)
 
 
 @pytest.mark.parametrize(
@@ -96,25 +69,3 @@ def test_limits_come_from_the_variant_unless_somebody_chose() -> None:
 )
 def test_what_the_next_torch_may_change(name: str, unstable: bool) -> None:
     assert is_unstable(name) is unstable
-
-
-@pytest.mark.parametrize(
-    ("name", "space"),
-    [
-        ("_ZN3c105ErrorD1Ev", "c10"),
-        ("_ZTIN2at6TensorE", "at"),
-        ("_ZNKSt6vectorIiSaIiEE4sizeEv", "std"),
-        ("_ZZNSt8__detail18__to_chars_10_implIjEEvPcjT_E8__digits", "std"),
-        ("_Z4reluPf", "relu"),
-        ("_ZTIFN2at6TensorERKS0_E", ""),
-        ("PyInit_x", ""),
-    ],
-)
-def test_the_outermost_scope(name: str, space: str) -> None:
-    assert outermost_namespace(name) == space
-
-
-def test_a_finding_says_who_brings_it_in() -> None:
-    found = Finding("c", "error", "x.so", "bad", "mend", ("f",), ("a.cpp", "b.cu"))
-    assert str(found) == "x.so: bad (brought in by a.cpp, b.cu) [c]\n  hint: mend"
-    assert found.to_json()["symbols"] == ("f",)

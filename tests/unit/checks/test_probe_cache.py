@@ -15,7 +15,6 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
 from kbuild.checks.probe_cache import ProbeCache
-from kbuild.plan.metadata import Metadata
 from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import CLIENT, make_interpreter
 
@@ -182,34 +181,6 @@ def test_a_file_that_changes_meanwhile_is_not_kept(
     monkeypatch.setattr(fixture.runner.inner, "run", touching)
     fixture.asked(noarch({"__init__.py": "import torch\n"}))
     assert not fixture.records()
-
-
-def test_a_misfit_is_kept(fixture: ProbeFixture, make: Make) -> None:
-    metadata = Metadata("relu", "_relu_cuda_0", 1, "mit", "cuda")
-    output = make(variant="torch213-cxx11-cu130-x86_64-linux", metadata=metadata)
-    asked = [fixture.asked(output) for _ in range(2)]
-    assert [started for _, started in asked] == [1, 0]
-    assert "is not built for cuda" in asked[1][0][0].what
-    (fixture.packages / "torch" / "version.py").write_text(
-        "__version__ = '2.13.0'\ncuda = '13.0'\n"
-    )
-    assert fixture.asked(output)[1] == 1
-
-
-def test_fresh_asks_and_keeps(fixture: ProbeFixture, noarch: Make) -> None:
-    output = noarch()
-    assert fixture.asked(output, fresh=True)[1] == 1
-    assert fixture.asked(output, fresh=True)[1] == 1
-    assert fixture.asked(output)[1] == 0
-
-
-def test_a_linked_folder_is_looked_at_every_time(
-    fixture: ProbeFixture, noarch: Make, tmp_path: Path
-) -> None:
-    output = noarch()
-    (tmp_path / "other").mkdir()
-    (output.root / "other").symlink_to(tmp_path / "other")
-    assert [fixture.asked(output)[1] for _ in range(2)] == [1, 1]
 
 
 def test_another_kbuild_asks(

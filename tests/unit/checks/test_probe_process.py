@@ -19,7 +19,6 @@ from kbuild.checks.base import Output
 from kbuild.checks.load import NOT_LOADED, LoadCheck
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.checks.probe_process import ProbeAnswer, run_probe
-from kbuild.plan.metadata import Metadata
 from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import Interpreter, make_interpreter
 
@@ -195,14 +194,6 @@ def test_a_sandbox_can_be_turned_off(home: Home, monkeypatch: pytest.MonkeyPatch
 
 
 # Which words are believed
-
-
-def _variant(folder: Path) -> Path:
-    root = folder / "torch-cpu"
-    root.mkdir(parents=True, exist_ok=True)
-    metadata = Metadata("relu", "_relu_cpu_1", 1, "mit", "cpu")
-    (root / "metadata.json").write_text(metadata.to_json_text())
-    return root
 
 
 LOADED = '{"state": "loaded", "reason": "", "ops": {}}'

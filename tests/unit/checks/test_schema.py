@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.boxed_functions import BoxedFunction, read_boxed, schema_type
 from kbuild.checks.readers.symbols import can_demangle
 from kbuild.checks.schema import SchemaCheck
 from tests.support.boxed import SOURCE, compile_boxed, registration
@@ -171,13 +170,3 @@ def test_objects_of_sources_that_are_gone_do_not_count(check: Check, tmp_path: P
     ninja = tmp_path / ".kbuild" / VARIANT / "tree" / "build.ninja"
     ninja.write_text("build other.o: CXX other.cpp\n")
     assert check(source) == []
-
-
-def test_symbols_of_boxed_functions() -> None:
-    stable, tail = "torch::stable::", "::boxed_fn(unsigned long*, unsigned long, unsigned long)"
-    tensor = f"{stable}Tensor"
-    symbol = f"{stable}detail::boxer<void ({tensor} const&, long), &ns::(anonymous namespace)::f>"
-    assert read_boxed(symbol + tail) == BoxedFunction("ns::f", (f"{tensor} const&", "long"), ())
-    assert read_boxed(f"{symbol}{tail} [clone .cold]") is None
-    assert schema_type("std::__1::vector<long, std::__1::allocator<long> >&") == "int[]"
-    assert schema_type("my::Thing") == ""

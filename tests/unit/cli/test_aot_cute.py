@@ -35,24 +35,6 @@ def test_what_is_wrong(kbuild, source, arguments, words):
     assert words in done.err
 
 
-def test_functions_are_called_as_the_prefix_says():
-    def symbols(prefix):
-        made = order(("sm_90a",), prefix)
-        return {request["symbol"] for request in made.requests().values()}
-
-    assert symbols("print_tensor") == {"print_tensor"}
-    (unique,) = symbols(None)
-    assert unique.startswith("add_sm_90a_")
-
-
-def order(targets, prefix):
-    from kbuild.dsl.languages.cute.export import CuteExport, parse_targets
-
-    pins = ("nvidia-cutlass-dsl==4.8.1",)
-    made = parse_targets(targets, pins)
-    return CuteExport("add", ("k.py",), ("x=float32[N]",), made, pins, "cuda13", "add", prefix)
-
-
 @pytest.mark.parametrize(
     ("said", "targets"),
     [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.publish.card.benchmarks import read_results
+from kbuild.publish.card.facts import read_results
 from kbuild.system.processes import LocalRunner
 from tests.support.hub.fixture import HubBench, running_hub
 
@@ -156,15 +156,6 @@ def test_against_a_revision_on_the_hub(hub, project) -> None:
     assert not any(OTHER in record.target for record in hub.log.matching("/resolve/"))
 
 
-@pytest.mark.quick
-def test_no_regression(bench, here) -> None:
-    write_variant(here / "old", "_demo_b", 0.02)
-    answer = bench("-k", "plain", "--against", "old", "--max-slowdown", "5", "--json")
-    assert answer.code == 0, answer.err
-    (entry,) = answer.json["results"]
-    assert entry["slowdown"] < -0.2
-
-
 @pytest.mark.parametrize(("roundings", "code"), [(1, 0), (8, 8)])
 def test_results_may_differ_by_a_rounding_of_their_dtype(bench, project, roundings, code) -> None:
     script = project / "benchmarks" / "benchmark.py"
@@ -186,34 +177,3 @@ def test_a_wrong_result_fails(bench, here, project) -> None:
     answer = bench("-k", "plain")
     assert answer.code == 8
     assert "DoubleBenchmark.plain: AttributeError: module" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        (("--max-slowdown", "5%"), 2, "--max-slowdown needs another build"),
-        (("--against", ".", "--max-slowdown", "fast"), 2, "`fast` is no percentage"),
-        (("--against", "absent"), 2, "`absent` does not exist"),
-        (("--against", "org/relu@v1"), 2, "is written hub:org/relu@v1"),
-        (("--against", "hub:org/relu"), 2, "`hub:org/relu` names no revision"),
-        (("--processes", "0"), 2, "--processes must be at least 1"),
-        (("-k", "absent"), 2, "DoubleBenchmark.plain, DoubleBenchmark.product"),
-    ],
-)
-def test_bad_arguments(bench, argv, code, message) -> None:
-    answer = bench(*argv)
-    assert answer.code == code
-    assert message in answer.err
-
-
-@pytest.mark.quick
-def test_a_project_without_benchmarks(kbuild, demo) -> None:
-    answer = kbuild("bench", "demo")
-    assert answer.code == 2
-    assert "has no file `benchmark*.py`" in answer.err
-
-
-def test_no_device_for_the_project(kbuild, project) -> None:
-    answer = kbuild("bench", "demo", "--python", sys.executable)
-    assert answer.code == 4
-    assert "demo is for cuda, and Torch " in answer.err

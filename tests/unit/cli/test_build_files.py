@@ -46,25 +46,3 @@ def test_what_is_no_file_of_the_project(
     ):
         assert f"{PACKAGE}/{line}" in answer.err
     assert not (demo / "build").exists()
-
-
-def test_a_file_that_is_too_large(kbuild: Callable, demo: Path, package: Path) -> None:
-    with (package / "weights.json").open("wb") as file:
-        file.truncate((256 << 20) + 1)
-    answer = kbuild("build", "demo")
-    assert answer.code == 3
-    words = "weights.json: it has 256 MB, and the limit for a file is 256 MB"
-    assert f"{PACKAGE}/{words}" in answer.err
-    assert "raise `--max-file-size`" in answer.err
-    os.truncate(package / "weights.json", 2048)
-    assert "the limit for a file is 1.0 KB" in kbuild("build", "demo", "--max-file-size", "1K").err
-    assert kbuild("build", "demo", "--max-file-size", "2K").code == 0
-    assert kbuild("build", "demo", "--max-file-size", "large").code == 2
-
-
-def test_a_card_that_leads_out(kbuild: Callable, demo: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    (demo / "CARD.md").symlink_to(tmp_path / "secret")
-    answer = kbuild("fill-card", "demo")
-    assert answer.code == 3
-    assert "`CARD.md` leads out of the project" in answer.err

@@ -30,11 +30,6 @@ def test_entries_that_say_nothing(kbuild, halves, entry, words, hint):
     assert hint in answer.err
 
 
-def test_twice(kbuild, halves):
-    twice = ("--with-source", "cutlass_3_8=a", "--with-source", "cutlass_3_8=b")
-    assert "`cutlass_3_8` is given twice" in kbuild("plan", "halves", *twice).err
-
-
 @pytest.mark.parametrize("command", ["plan", "build", "list-variants"])
 def test_a_wrong_folder_ends_the_command(kbuild, halves, here, command):
     make_tree(here / "mine", "3.9.2")
@@ -56,10 +51,3 @@ def test_the_plan_shows_the_headers(kbuild, halves, here):
     if not fitting:
         pytest.skip("there is no Torch that any variant fits")
     assert dict(fitting[0]["versions"])["cutlass_3_8"].startswith(f"3.8.0 ({tree}, sha256 ")
-
-
-def test_a_folder_that_nothing_needs_is_a_warning(kbuild, halves, here):
-    make_tree(here / "mine", "4.0.0")
-    answer = kbuild("plan", "halves", "--with-source", "cutlass_4_0=mine")
-    assert "no section of build.toml depends on `cutlass_4_0`" in answer.err
-    assert answer.code == 0

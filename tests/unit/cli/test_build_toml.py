@@ -49,24 +49,6 @@ def test_an_edit_is_noticed(kbuild, demo):
     assert kbuild("check-config", "demo").code == 3
 
 
-@pytest.mark.parametrize("folder", ["demo", "./demo", "demo/", "../here/demo"])
-def test_relative_folders(kbuild, demo, folder):
-    assert kbuild("check-config", folder).code == 0
-
-
-def test_the_current_folder_is_the_default(kbuild, demo, monkeypatch):
-    monkeypatch.chdir(demo)
-    assert kbuild("check-config").code == 0
-
-
-def test_update_build_dry(kbuild, demo):
-    (demo / "build.toml").write_text(OLD)
-    answer = kbuild("update-build", "demo", "--dry-run")
-    assert answer.code == 0
-    assert "+edition = 5" in answer.out
-    assert (demo / "build.toml").read_text() == OLD
-
-
 def test_update_build(kbuild, demo):
     (demo / "build.toml").write_text(OLD)
     (demo / "build.toml").chmod(0o600)
@@ -141,13 +123,6 @@ def test_fill_card_keeps_what_was_edited(kbuild, card):
     answer = kbuild("fill-card", "demo", "README.md")
     assert "was edited by hand" in answer.err
     assert "# Demo" in card.read_text()
-
-
-def test_fill_card_as_json(kbuild, card):
-    shown = kbuild("fill-card", "demo", "--json").json
-    assert shown["output"] is None
-    written = kbuild("fill-card", "demo", "README.md", "--json").json
-    assert written == shown | {"output": str(card)}
 
 
 def test_problems_show_their_line_also_from_the_cache(kbuild, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,6 @@ def allow(project: Path, reason: str = REASON) -> None:
 
 def told_in(project: Path) -> dict[str, str]:
     return dict(read_metadata(project / "build" / "torch-cuda").overruled)
-
-
-def test_a_refusal_names_the_option(kbuild, wrong):
-    answer = kbuild("build", "demo")
-    assert answer.code == 6
-    assert "where a check is wrong about this kernel: --allow ops" in answer.err
 
 
 def test_an_option_overrules_for_one_build(kbuild, wrong):
@@ -101,21 +93,6 @@ def test_check_takes_the_project_s_word_and_no_variant_s(kbuild, wrong):
     (wrong / "kbuild.toml").unlink()
     assert kbuild("check", "demo", "--no-load").code == 6
     assert kbuild("check", "demo", "--no-load", "--strict", "--allow", "ops").code == 0
-
-
-def test_reproduce_overrules_what_was_overruled(kbuild, wrong):
-    assert kbuild("build", "demo", "--allow", "ops").code == 0
-    answer = kbuild("reproduce", "demo")
-    assert answer.code == 0, answer.err
-    assert "same" in answer.out
-
-
-@pytest.mark.skipif(importlib.util.find_spec("kernels") is None, reason="needs the client")
-def test_the_client_reads_such_metadata(kbuild, wrong):
-    assert kbuild("build", "demo", "--allow", "ops").code == 0
-    asked = ("--only", "metadata-client", "--python", sys.executable, "--json")
-    answer = kbuild("check-builds", "demo", *asked)
-    assert answer.json["targets"][0]["outputs"][0]["checks"] == {"metadata-client": "ok"}
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,6 @@ class TestGrammar:
         assert (kinds(answer), outputs(answer)) == (["project"], [CUDA])
         assert answer.json["targets"][0]["sources"]["project"] == "demo"
 
-    def test_several(self, kbuild, sealed):
-        answer = kbuild("check-builds", "demo", "demo/build", "--no-load")
-        assert answer.code == 0
-        assert answer.out.startswith("demo\nvariant")
-        assert "\n\ndemo/build\nvariant" in answer.out
-
     @pytest.mark.compile
     @pytest.mark.parametrize("command", COMMANDS)
     def test_a_library(self, kbuild, library, command):
@@ -93,12 +87,6 @@ class TestGrammar:
         assert answer.code == 2
         assert words in answer.err
 
-    @pytest.mark.parametrize("command", ["check-builds", "check-abi"])
-    def test_only_check_takes_a_project_that_is_not_built(self, kbuild, demo, command):
-        assert kbuild("check", "demo").code == 0
-        answer = kbuild(command, "demo")
-        assert (answer.code, "no built variants" in answer.err) == (2, True)
-
     def test_built_variants_are_selected_like_those_to_be_built(self, kbuild, sealed):
         (sealed.parent / CPU).mkdir()
         folder = str(sealed.parent)
@@ -114,28 +102,12 @@ class TestWhichChecks:
         (output,) = answer.json["targets"][0]["outputs"]
         assert output["checks"] == {"layout": "ok", "ops": "ok"}
 
-    def test_skip(self, kbuild, variant):
-        (variant / "__init__.py").write_text("import demo\n")
-        assert kbuild("check-builds", "demo", "--no-load").code == 6
-        assert (
-            kbuild("check-builds", "demo", "--no-load", "--skip", "imports", "--skip", "metadata")
-        ).code == 0
-
     @pytest.mark.parametrize("option", ["--only", "--skip"])
     def test_a_check_that_there_is_not(self, kbuild, option):
         answer = kbuild("check-builds", option, "layuot")
         assert answer.code == 2
         assert f"{option}: there is no check `layuot`" in answer.err
         assert "did you mean `layout`?" in answer.err
-
-    def test_checks_of_sources_belong_to_check(self, kbuild, demo):
-        assert kbuild("check", "demo", "--only", "flags").code == 0
-        assert kbuild("check-builds", "demo", "--only", "flags").code == 2
-
-    def test_none_is_left(self, kbuild, variant):
-        answer = kbuild("check-builds", "demo", "--only", "load", "--no-load")
-        assert answer.code == 2
-        assert "leave no check" in answer.err
 
     @pytest.mark.parametrize("command", COMMANDS)
     def test_list(self, kbuild, here, command):
@@ -202,32 +174,6 @@ class TestAnswer:
         (other / "new.py").write_text("x[*y]\n")
         return sealed.parent
 
-    def test_a_shared_fault_is_said_once(self, kbuild, broken):
-        skipped = ("--skip", "metadata", "--skip", "client")
-        answer = kbuild("check-builds", "demo", "--no-load", *skipped)
-        assert answer.code == 6
-        table, layout, imports = answer.out.split("\n\n")[0], *_blocks(answer.out)
-        assert table.splitlines() == [
-            "variant     files  code  abi  archs",
-            "torch-cuda  fail   ok    -    -",
-            "torch-rocm  fail   warn  -    -",
-        ]
-        assert layout.splitlines()[1:] == [
-            "  error: old.pyc: is bytecode",
-            "    fix: delete `__pycache__`; the client never downloads it",
-        ]
-        assert "warning: new.py:1: needs a newer Python" in imports
-        assert imports.splitlines()[-1] == "    in: torch-rocm"
-        assert answer.err == "error: 2 of 2 variants fail a check\n"
-
-    def test_eighty_columns_and_no_colour(self, kbuild, broken, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.setattr("kbuild.system.ui.Ui.width", 80)
-        answer = kbuild("check-builds", "demo", "--no-load")
-        assert max(map(len, answer.out.splitlines())) <= 80
-        assert "\x1b" not in answer.out
-        assert max(map(len, kbuild("check", "--list").out.splitlines())) <= 80
-
     def test_a_name_cannot_steer_the_terminal(self, kbuild, sealed):
         (sealed / "x\x1b[2J.pyc").write_bytes(b"")
         answer = kbuild("check-builds", "demo", "--no-load")
@@ -253,9 +199,3 @@ class TestAnswer:
         assert re.search(
             r"^ +x.so +\S+ \w+\n +9.0a +128 bytes$", kbuild(*arguments).out, re.MULTILINE
         )
-
-
-def _blocks(out: str) -> list[str]:
-    """What is said of layout, then of imports."""
-    blocks = {block.partition(":")[0].strip(): block for block in out.split("\n\n")[1:]}
-    return [blocks["layout"], blocks["imports"]]

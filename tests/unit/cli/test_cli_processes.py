@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -111,15 +110,6 @@ class TestTests:
         assert words in raised.value.message
         assert hint in raised.value.hint
 
-    def test_bad_pytest_arguments(self, run_tests):
-        with pytest.raises(UsageError):
-            run_tests(Pretend(4))
-
-    def test_no_pytest(self, run_tests):
-        with pytest.raises(ToolchainError) as raised:
-            run_tests(Pretend(1, "/x/python: No module named pytest\n"))
-        assert raised.value.hint == "python -m pip install pytest kernels"
-
     def test_a_variant_that_cannot_be_loaded(self, run_tests, variant):
         variant.rename(variant.with_name("tvm-ffi01-cpu-x86_64-linux"))
         runner = Pretend()
@@ -187,20 +177,6 @@ class TestDoctor:
         accepted = {item.name: item for item in diagnose(None, tmp_path, Pretend())}["CUDA 12"]
         assert "KBUILD_ACCEPT_LICENSE" not in accepted.mend
 
-    def test_installed_toolkits(self, tmp_path, monkeypatch):
-        nvcc = tmp_path / "bin" / "nvcc"
-        nvcc.parent.mkdir()
-        nvcc.write_text("")
-        nvcc.chmod(0o755)
-        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        monkeypatch.setattr(
-            "kbuild.pipeline.diagnosis.choose_python",
-            lambda *_: __import__("json").loads(self.FACTS),
-        )
-        runner = Pretend(output="Cuda compilation tools, release 12.6, V12.6.85\n")
-        items = {item.name: item for item in diagnose(None, tmp_path, runner)}
-        assert (items["CUDA 12"].state, items["CUDA 12"].details) == ("ok", f"12.6 {tmp_path}")
-
     def test_an_old_compiler(self, tmp_path, monkeypatch):
         compiler = tmp_path / "g++"
         compiler.write_text("")
@@ -230,40 +206,6 @@ class TestDoctor:
             return next(item for item in items if item.name == "portable links")
 
         return ask
-
-    def test_a_compiler_for_portable_links(self, links, tmp_path):
-        compiler = Compiler(tmp_path)
-        item = links(compiler)
-        assert item.state == "ok"
-        assert item.details == f"{compiler.folder / 'libstdc++.a'} assembler 2.40 glibc 2.36"
-
-    @pytest.mark.parametrize(
-        ("release", "mend"),
-        [
-            ('ID=mint\nID_LIKE="ubuntu debian"\n', "apt-get install libstdc++-13-dev"),
-            ("NAME=Debian\nID=debian\n", "apt-get install libstdc++-13-dev"),
-            ("ID=fedora\n", "dnf install libstdc++-static"),
-            ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install libstdc++-static"),
-            ("ID=void\n", "install your distribution's package with GCC 13's libstdc++.a"),
-        ],
-    )
-    def test_a_static_library_is_named_by_its_package(self, links, tmp_path, release, mend):
-        item = links(Compiler(tmp_path, static=False), release)
-        assert (item.state, item.details, item.mend) == ("optional", "no libstdc++.a", mend)
-        assert item.needed_for == "results for manylinux_2_28 and newer systems"
-
-    def test_an_old_assembler(self, links, tmp_path):
-        item = links(Compiler(tmp_path, assembler="2.34"))
-        assert item.state == "optional"
-        assert item.details == "assembler 2.34: too old, 2.35 is the oldest"
-
-    def test_links_on_an_old_system(self, links, tmp_path):
-        item = links(Compiler(tmp_path, static=False, glibc=28))
-        assert (item.state, item.details) == ("ok", "glibc 2.28, as old as manylinux_2_28's")
-
-    def test_links_without_glibc(self, links, tmp_path):
-        item = links(Compiler(tmp_path, glibc=None))
-        assert (item.state, item.mend) == ("optional", "set CXX to a compiler for glibc")
 
     def test_here(self, kbuild):
         answer = kbuild("doctor", "--json")
@@ -315,12 +257,3 @@ class TestContext:
     def test_who_can_write(self, mode, owner, group, who):
         status = os.stat_result((0o040000 | mode, 0, 0, 0, owner, group, 0, 0, 0, 0))
         assert foreign_writer(status, 1000) == who
-
-    @pytest.mark.parametrize(("members", "who"), [([], ""), (["me", "you"], "the group")])
-    def test_a_group_of_ones_own(self, monkeypatch, members, who):
-        me = SimpleNamespace(pw_name="me")
-        monkeypatch.setattr("pwd.getpwuid", lambda _: me)
-        monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=members))
-        status = os.stat_result((0o040775, 0, 0, 0, 1000, 1000, 0, 0, 0, 0))
-        assert foreign_writer(status, 1000).startswith(who)
-        assert bool(foreign_writer(status, 1000)) is bool(who)

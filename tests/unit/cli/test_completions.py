@@ -30,10 +30,6 @@ def test_verbs(complete):
     assert complete("kbuild", "check-") == ["check-config"]
 
 
-def test_options(complete):
-    assert complete("kbuild", "build", "--va") == ["--variant"]
-
-
 @pytest.mark.parametrize("command", ["build", "abi-advice"])
 def test_backends(complete, command):
     assert complete("kbuild", command, "--backend", "c") == ["cann", "cpu", "cuda"]
@@ -49,11 +45,3 @@ def test_variants_are_those_of_the_project(complete, command, tmp_path, monkeypa
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     assert complete("kbuild", command, "--variant", "torch-cu") == ["torch-cuda"]
-
-
-def test_shells(complete):
-    assert complete("kbuild", "completions", "") == ["bash", "fish", "zsh"]
-
-
-def test_folders(complete, demo):
-    assert complete("kbuild", "check-config", "de") == ["demo"]

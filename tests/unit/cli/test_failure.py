@@ -9,28 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kbuild.cli import failure
 from kbuild.pipeline import variant as pipeline_variant
-
-
-def test_a_path_that_is_too_long(kbuild):
-    for command in ("plan", "build", "check", "init"):
-        answer = kbuild(command, "x" * 5000)
-        assert answer.code == 12
-        assert "xxx...xxx" in answer.err
-        assert "the name is too long for the file system" in answer.err
-
-
-def test_a_nul_in_an_argument(kbuild):
-    answer = kbuild("plan", "a\0b")
-    assert answer.code == 2
-    assert "an argument contains a NUL character" in answer.err
-
-
-def test_a_home_of_somebody_who_does_not_exist(kbuild):
-    answer = kbuild("plan", "~nobody-of-that-name/x")
-    assert answer.code == 2
-    assert "`~nobody-of-that-name/x` does not exist" in answer.err
 
 
 def test_no_home(kbuild, demo, monkeypatch):
@@ -46,22 +25,6 @@ def test_no_home(kbuild, demo, monkeypatch):
     assert "set KBUILD_CACHE_DIR" in answer.err
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(demo / "cache"))
     assert kbuild("check-config", "demo").code == 0
-
-
-def test_a_bug_without_a_home_is_told_as_well(kbuild, monkeypatch):
-    def fail(*_: object) -> None:
-        raise RuntimeError("surprise")
-
-    monkeypatch.setattr("kbuild.cli.build_toml.execute", fail)
-    monkeypatch.setattr(failure, "cache_folder", _homeless)
-    answer = kbuild("schema")
-    assert answer.code == 70
-    assert "this is a bug in kbuild: RuntimeError: surprise" in answer.err
-    assert "KBUILD_TRACEBACK=1" in answer.err
-
-
-def _homeless(_: object) -> Path:
-    raise failure.KbuildError("no home")
 
 
 def test_a_file_where_the_result_belongs(kbuild, demo):

@@ -9,7 +9,6 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.cli.scaffold import Scaffold, scaffold_files, split_name
 from kbuild.ops.language import LANGUAGES
 from kbuild.plan.project import open_project
 from kbuild.project.config.model import CXX
@@ -44,26 +43,6 @@ def test_every_backend_set_is_a_valid_project(kbuild, here, backends):
     expected = {"cpu", "cuda", "metal", "rocm", "xpu"} if backends == ["all"] else {*backends}
     assert set(project.file.general.backends) == expected
     assert project.file.general.hub.repo_id == "org/my-kernel"
-
-
-@pytest.mark.parametrize("backends", SETS, ids="-".join)
-def test_every_project_has_the_same_parts(kbuild, here, backends):
-    kbuild("init", "demo", "--no-git", "--backends", *backends)
-    found = files(here / "demo")
-    assert {
-        "build.toml",
-        "CARD.md",
-        "README.md",
-        "example.py",
-        "flake.nix",
-        ".gitignore",
-        "benchmarks/benchmark.py",
-        "tests/test_demo.py",
-        "torch-ext/demo/__init__.py",
-    } <= set(found)
-    texts = [(here / "demo" / path).read_text() for path in found]
-    assert not any("{%" in text for text in texts if "library_name: kernels" not in text)
-    assert not any("__python_name__" in text for text in [*texts, *found])
 
 
 @pytest.mark.parametrize(
@@ -174,32 +153,6 @@ def test_what_a_dsl_is_not_for(kbuild, here, options, words):
     assert not (here / "demo").exists()
 
 
-def test_the_licence_that_comes_with_a_dsl_is_said(kbuild):
-    command = "`kbuild upload --accept-license nvidia-cutlass-dsl`"
-    assert command in kbuild("init", "one", "--language", "cute").err
-    assert "licence" not in kbuild("init", "two", "--language", "tilelang").err
-
-
-@pytest.mark.parametrize(
-    ("options", "gpu"),
-    [
-        (("--language", "cute"), True),
-        (("--language", "tilelang"), False),
-        (("--backends", "cuda"), True),
-        (("--backends", "cpu", "cuda"), False),
-        (("--backends", "tpu"), False),
-    ],
-)
-def test_what_runs_on_no_cpu_says_so(kbuild, here, options, gpu):
-    answer = kbuild("init", "demo", "--no-git", *options)
-    tests = (here / "demo" / "tests" / "test_demo.py").read_text()
-    example = (here / "demo" / "example.py").read_text()
-    assert tests.count("pytestmark = ") == 1
-    assert ("the tests and the example do" in answer.err) is gpu
-    assert ('reason="needs a GPU"' in tests) is gpu
-    assert ("this kernel needs a GPU" in example) is gpu
-
-
 def test_compiled_and_python_only_backends_mix(kbuild, here):
     assert kbuild("init", "demo", "--backends", "cpu", "tpu").code == 0
     text = (here / "demo" / "build.toml").read_text()
@@ -296,19 +249,6 @@ def test_names_and_places(kbuild, here, argv, target, names):
     assert open_project(here / target).name == names[0]
 
 
-def test_a_changed_name_is_said(kbuild):
-    assert "the kernel is called `my-kernel`" in kbuild("init", "--name", "org/MyKernel").err
-
-
-def test_a_name_needs_a_letter(kbuild):
-    answer = kbuild("init", "--name", "org/42")
-    assert "`42` has no letter to start a kernel name with" in answer.err
-
-
-def test_again_is_no_conflict(kbuild):
-    assert [kbuild("init", "demo").code for _ in range(2)] == [0, 0]
-
-
 def test_next_commands_are_last(kbuild):
     answer = kbuild("init", "a folder")
     assert answer.err.endswith(
@@ -337,34 +277,7 @@ def test_overwrite(kbuild, here):
     assert (here / "demo" / "other.txt").read_text() == "stays"
 
 
-def test_a_file_is_no_folder(kbuild, here):
-    (here / "demo").write_text("")
-    assert kbuild("init", "demo").code == 2
-
-
-@pytest.mark.parametrize("name", ["a/b/c", "/x", "org/", "org/ü", "org/.."])
-def test_bad_repositories(name):
-    with pytest.raises(UsageError):
-        split_name(name)
-
-
-@pytest.mark.parametrize("text", ['MIT" # "', "", "a\nb"])
-def test_licences_stay_inside_their_quotes(kbuild, text):
-    assert kbuild("init", "demo", f"--license={text}").code == 2
-
-
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
-class TestGit:
-    def test_files_are_staged(self, kbuild, here):
-        kbuild("init", "demo")
-        assert (here / "demo" / ".git" / "index").is_file()
-
-    def test_not_inside_a_repository(self, kbuild, here):
-        kbuild("init", "outer")
-        kbuild("init", "outer/inner")
-        assert not (here / "outer" / "inner" / ".git").exists()
-
-
 @pytest.mark.parametrize(
     ("platform", "framework", "expected"),
     [
@@ -382,17 +295,3 @@ def test_the_default_builds_on_this_machine(
     monkeypatch.undo()
     assert answer.code == 0
     assert open_project(here / "demo").file.general.backends == expected
-
-
-def test_all_is_what_the_framework_has_sources_for(kbuild, here):
-    kbuild("init", "demo", "--no-git", "--framework", "tvm-ffi", "--backends", "all")
-    expected = ("cpu", "cuda", "rocm", "xpu")
-    assert open_project(here / "demo").file.general.backends == expected
-
-
-def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
-    for name in ("every/a.py", "common/__pycache__/a.cpython-311.pyc", "torch-noarch/b.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), (), framework="torch-noarch")
-    assert [path for path, _ in scaffold_files(scaffold, tmp_path).items()] == ["a.py", "b.txt"]

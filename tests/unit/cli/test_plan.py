@@ -44,12 +44,6 @@ def test_what_cannot_be_built_is_grouped_by_reason(kbuild):
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.usefixtures("project")
-def test_each_long_reason_once(kbuild):
-    answer = kbuild("list-variants", "demo", "--reasons")
-    assert all(len(line) <= 80 or line.count(" ") < 3 for line in answer.out.splitlines())
-
-
 MANY = """
 [general]
 name = "many"

@@ -111,13 +111,6 @@ def test_a_commit_of_another_repository(kbuild, demo, built):
     assert "commit 000000000000 is not in this repository" in answer.err
 
 
-def test_outside_of_git(kbuild, demo):
-    assert kbuild("build", demo, "--variant", VARIANT).code == 0
-    answer = kbuild("reproduce", demo, "--json")
-    assert answer.code == 0, answer.err
-    assert answer.json[0]["status"] == "same"
-
-
 def test_another_version_of_kbuild_is_told(kbuild, demo, built):
     metadata = json.loads((built / "metadata.json").read_text())
     metadata["provenance"]["kernel-builder"]["version"] = "0.0.1"
@@ -143,19 +136,6 @@ def test_the_compared_variant_is_never_the_output(kbuild, demo, built):
     assert (built / "metadata.json").is_file()
 
 
-def test_a_variant_that_the_source_does_not_have(kbuild, demo, built):
-    built.rename(built.with_name("torch-rocm"))
-    answer = kbuild("reproduce", demo)
-    assert answer.code != 0
-
-
-def test_no_metadata(kbuild, demo, built):
-    (built / "metadata.json").write_text("{}")
-    answer = kbuild("reproduce", demo)
-    assert answer.code == 6
-    assert "cannot be read" in answer.err
-
-
 class TestHub:
     """`huggingface_hub` reads its environment when it is imported: in a process of its own."""
 
@@ -179,6 +159,3 @@ class TestHub:
         assert done.ok, done.output
         assert '"status": "same"' in done.output
         assert "built from commit" in done.output
-
-    def test_twice(self, kbuild):
-        assert kbuild("reproduce", "hub:org/demo@v1", "--against", ".").code == 2

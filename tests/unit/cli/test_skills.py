@@ -29,12 +29,6 @@ def test_folders_of_the_user(kbuild, tmp_path, monkeypatch):
         assert (tmp_path / folder / "skills" / FILE).is_file()
 
 
-def test_all_of_them(kbuild, here):
-    answer = kbuild("skills", "add", "--skill", "all", "--codex", "--json")
-    assert [Path(path).name for path in answer.json["paths"]] == [path.name for path in SKILLS]
-    assert kbuild("skills", "list").out.split() == [path.name for path in SKILLS]
-
-
 def test_what_is_there_stays(kbuild, here):
     kbuild("skills", "add", "--claude")
     path = here / ".claude" / "skills" / FILE
@@ -46,19 +40,6 @@ def test_what_is_there_stays(kbuild, here):
     assert not (here / "other").exists()
     assert kbuild("skills", "add", "--claude", "--force").code == 0
     assert path.read_text() != "mine"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (("--skill", "cooking", "--claude"), "choose from cpu-kernels"),
-        ((), "add --claude, --codex, --opencode or --dest DIR"),
-    ],
-)
-def test_mistakes(kbuild, arguments, hint):
-    answer = kbuild("skills", "add", *arguments)
-    assert answer.code == 2
-    assert hint in answer.err
 
 
 @pytest.mark.parametrize("folder", SKILLS, ids=lambda path: path.name)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.system.store import Recipe, open_store
 from tests.support.toolkit_wheels import fill
 from tests.support.wheel_index import serve
 
@@ -60,27 +59,6 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     _, answer = toolchain("list")
     assert [entry["name"] for entry in answer["installed"]] == names
     assert all(entry["size"] > 0 and entry["used"] for entry in answer["installed"])
-
-
-def test_what_was_made_here_is_listed_too(
-    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def make(root: Path) -> dict[str, Any]:
-        (root / "libc.so.6").write_bytes(b"\0" * 3_000_000)
-        return {"sources": []}
-
-    open_store(tmp_path / "cache").ensure(Recipe("manylinux_2_28", "x86_64", {}), make)
-    toolchain("install", "torch-2.14")
-    assert main(["toolchain", "list", "--lock-file", str(tmp_path / "lock.json")]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["manylinux_2_28", "3", "MB", "x86_64"] in rows
-    assert [row[0] for row in rows].count("torch-2.14") == 1
-    assert len(rows) == len(PINNED) + 3
-
-
-def test_install_without_names_takes_what_the_matrix_needs(toolchain: Toolchain) -> None:
-    _, answer = toolchain("install")
-    assert len(answer["installed"]) == 2
 
 
 def test_verify_finds_damage(toolchain: Toolchain) -> None:

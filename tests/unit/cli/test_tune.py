@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.dsl.tune.results import REPETITIONS
 from tests.support.projects import BINDING, kernel, write_project
-from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
+from tests.support.tunable_variant import SECTION, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -134,20 +134,6 @@ class TestOneLaunch:
         (row,) = rows(here)
         assert row["constants"] == {"HOW": "fast"}
 
-    def test_a_budget_that_is_too_short(self, tune, here):
-        text = SECTION.replace("16, 64", ", ".join(map(str, range(1, 1000))))
-        write_variant(here / "build" / "v", text)
-        first = tune("--budget", "4s")
-        assert first.code == 9
-        assert "run the same command again" in first.err
-        some = rows(here) if (here / TABLE).exists() else []
-        assert len(some) < 999
-
-    def test_shapes_of_a_file(self, tune, here, variant):
-        (here / "s.toml").write_text("scale = [{ N = 5 }]\n")
-        assert tune("--shapes", "s.toml").code == 0
-        assert [row["key"] for row in rows(here)] == [[5]]
-
     @pytest.mark.parametrize(
         ("name", "text", "words"),
         [
@@ -163,22 +149,6 @@ class TestOneLaunch:
         answer = tune("--shapes", name)
         assert answer.code == 3
         assert words in answer.err
-
-
-class TestSeveralLaunches:
-    def test_one_launch_after_the_other(self, tune, here):
-        folder = write_variant(here / "build" / "v", SECTION + TWO)
-        assert tune("--op", "both").code == 0
-        found = {(row["launch"], row["dtypes"]["x"]): row["constants"]["HOW"] for row in rows(here)}
-        assert found == {
-            (launch, dtype): "fast" for launch in (0, 1) for dtype in ("float32", "float16")
-        }
-        # While the second is tuned, the first runs its winner: never slow with slow.
-        lines = calls(folder)
-        pairs = list(zip(lines[::2], lines[1::2], strict=True))
-        assert ("1 slow", "2 fast") in pairs
-        assert ("1 fast", "2 slow") in pairs
-        assert ("1 slow", "2 slow") not in pairs
 
 
 class TestResuming:
@@ -223,51 +193,8 @@ class TestRefused:
         assert "finds no GPU here" in answer.err
         assert "--python" in answer.err
 
-    def test_no_such_device(self, tune, variant):
-        assert "there is no device `cuda:9`" in tune("--device", "9").err
-
-    def test_a_variant_of_users(self, tune, here):
-        folder = write_variant(here / "build" / "v")
-        (folder / "aot.json").unlink()
-        answer = tune()
-        assert answer.code == 2
-        assert "`v` cannot be tuned: it has no `aot.json`" in answer.err
-        assert "--keep-all" in answer.err
-
-    def test_a_variant_that_cannot_be_loaded(self, tune, variant):
-        (variant / "__init__.py").write_text("raise RuntimeError('no')\n")
-        answer = tune()
-        assert answer.code == 4
-        assert "`v` cannot be loaded: RuntimeError: no" in answer.err
-
-    def test_an_op_that_is_none(self, tune, variant):
-        answer = tune("--op", "scal")
-        assert answer.code == 2
-        assert "did you mean `scale`?" in answer.err
-
-    def test_a_python_without_torch(self, kbuild, here, variant, tmp_path):
-        import venv
-
-        venv.create(tmp_path / "bare", with_pip=False)
-        python = tmp_path / "bare" / "bin" / "python"
-        answer = kbuild("tune", "--variant", "build/v", "--device", "cpu", "--python", str(python))
-        assert answer.code == 4
-        assert "has no Torch" in answer.err
-
 
 @pytest.mark.quick
-class TestDryRun:
-    def test_what_would_be_measured(self, kbuild, here, variant):
-        answer = kbuild("tune", "--variant", "build/v", "--dry-run")
-        assert answer.code == 0
-        assert "scale N=16 float32" in answer.out
-        assert "2 calls, 12 candidates" in answer.err
-        assert not (here / "tuned").exists()
-        assert not (here / ".kbuild").exists()
-        answer = kbuild("tune", "--variant", "build/v", "--dry-run", "--json")
-        assert len(answer.json["measurements"]) == 2
-
-
 class TestBuilding:
     @pytest.fixture
     def variant(self, demo):
@@ -290,13 +217,6 @@ class TestBuilding:
         answer = kbuild("build-and-upload", "demo", "--keep-all")
         assert answer.code == 2
         assert "is for `kbuild tune` and is not published" in answer.err
-
-    def test_not_by_upload_either(self, variant):
-        from kbuild.publish.hub.candidate import examine_candidate
-
-        (variant / "aot.json").write_text("{}")
-        words = [reason.message for reason in examine_candidate(variant).reasons]
-        assert "it was built for `kbuild tune` and contains every candidate" in words
 
     def test_one_is_built_for_the_torch_that_measures(self):
         from kbuild.cli.tune_build import selection_for_torch
@@ -340,11 +260,6 @@ class TestBuilding:
         example, python = EXAMPLES / "gemm-triton", Path(sys.executable)
         tune_build.build_for_devices(None, example, python, devices)
         assert requests[0].archs == ("9.0", "8.0")
-
-    def test_they_are_built_here(self, kbuild, demo):
-        answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")
-        assert answer.code == 2
-        assert "--keep-all" in answer.err
 
 
 def test_a_build_of_the_same_images_goes_on(tune, here, variant):

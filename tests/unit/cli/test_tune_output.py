@@ -46,8 +46,3 @@ def test_winner_spread_and_ties_fit():
     assert [line for line in out if line.startswith("k, launch 0, #2: { BLOCK_M = 2,")]
     assert "k 8,8192,8192 float16: #3 is as fast as #2, which comes first" in err
     assert max(map(len, (*out, *err[:1]))) <= 80
-
-
-def test_a_default_that_stays_though_others_are_a_little_faster():
-    _, err = output(RaceOutcome({0: 10.2, 1: 10.0, 2: 10.01}, default=0))
-    assert err[0] == "k 8,8192,8192 float16: #2, #3 are less than 3% faster than the default"

@@ -5,11 +5,6 @@ from __future__ import annotations
 from kbuild.cli.tune import summarize_reasons
 
 
-def test_few_calls_have_a_line_each():
-    calls = [(f"mm M={m}", "no candidate runs") for m in range(5)]
-    assert list(summarize_reasons(calls)) == [f"mm M={m}: no candidate runs" for m in range(5)]
-
-
 def test_many_calls_have_a_line_for_each_reason():
     calls = [(f"mm M={m}", "no candidate runs") for m in range(5)]
     assert list(summarize_reasons([*calls, ("mm M=7", "it hangs")])) == [

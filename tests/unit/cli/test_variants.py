@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kbuild.cli.variants import find_variants
-from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
@@ -30,21 +29,6 @@ class TestDiscovery:
         make(tmp_path / "build", CPU)
         make(tmp_path / "result", CUDA)
         assert find_variants(tmp_path) == (tmp_path / "build" / CPU,)
-
-    def test_result_is_better_than_nothing(self, tmp_path):
-        make(tmp_path / "result", CUDA)
-        assert find_variants(tmp_path) == (tmp_path / "result" / CUDA,)
-
-    def test_a_variant_without_metadata_is_found(self, tmp_path):
-        (tmp_path / "build" / CPU).mkdir(parents=True)
-        (tmp_path / "build" / "notes").mkdir()
-        assert names(find_variants(tmp_path)) == [CPU]
-
-    def test_nothing_matches(self, tmp_path):
-        make(tmp_path / "build", CPU)
-        with pytest.raises(UsageError, match=r"matches \*xpu\*") as raised:
-            find_variants(tmp_path, ["*xpu*"])
-        assert CPU in raised.value.hint
 
 
 def test_check_abi_has_nothing_to_say_about_python(kbuild, variant):
@@ -78,19 +62,6 @@ class TestHash:
             "empty",
         ]
 
-    def test_other_keys_stay(self, kbuild, variant):
-        kbuild("hash", "demo")
-        metadata = json.loads((variant / "metadata.json").read_text())
-        assert metadata["of-a-later-kbuild"] is True
-        assert metadata["digest"]["algorithm"] == "sha256"
-
-    @pytest.mark.parametrize("text", ["", "[]", "{"])
-    def test_unreadable(self, kbuild, variant, text):
-        (variant / "metadata.json").write_text(text)
-        answer = kbuild("hash", "demo")
-        assert answer.code == 13
-        assert "metadata.json" in answer.err
-
 
 class TestCleanPyproject:
     """B1 of the reference tool: files of the current folder went instead of the target's."""
@@ -104,11 +75,6 @@ class TestCleanPyproject:
         (target / "own.py").write_text("mine")
         return target
 
-    def test_dry_run(self, kbuild, target):
-        answer = kbuild("clean-pyproject", "demo", "target", "-d")
-        assert answer.out == "cmake/x.cmake\nsetup.py\n"
-        assert (target / "setup.py").exists()
-
     def test_only_what_kbuild_wrote(self, kbuild, target, here):
         answer = kbuild("clean-pyproject", "demo", "target")
         assert answer.code == 0
@@ -120,21 +86,11 @@ class TestCleanPyproject:
         ]
         assert (here / "setup.py").read_text() == "the user's own"
 
-    def test_force(self, kbuild, target):
-        answer = kbuild("clean-pyproject", "demo", "target", "--force", "--json")
-        assert answer.json["removed"] == ["cmake/x.cmake", "edited.py", "setup.py"]
-        assert [path.name for path in target.iterdir()] == ["own.py"]
-
     def test_a_manifest_cannot_point_outside(self, kbuild, target, here):
         files = {"../setup.py": "0", str(here / "setup.py"): "0"}
         (target / ".kbuild-files.json").write_text(json.dumps({"files": files}))
         assert kbuild("clean-pyproject", "demo", "target", "--force").out == ""
         assert (here / "setup.py").exists()
-
-    def test_nothing_to_do(self, kbuild, demo):
-        answer = kbuild("clean-pyproject", "demo")
-        assert answer.code == 0
-        assert "kbuild wrote nothing" in answer.err
 
 
 def test_variants_for_tvm_ffi_serve_every_release_of_torch(kbuild, here):

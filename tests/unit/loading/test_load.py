@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-import kbuild
 from kbuild.loading import load as loading
 from kbuild.loading.request import VariantRequest
 from kbuild.system.code_digest import package_digest
@@ -103,17 +102,6 @@ def test_a_variant_that_is_not_what_it_was_is_built_again(project, monkeypatch, 
     assert len(builds.requests) == 2
 
 
-@pytest.mark.parametrize("variable", ["CXX", "KBUILD_TOOLCHAIN", "CUDA_HOME"])
-def test_another_environment_is_another_request(project, monkeypatch, variable):
-    key = VariantRequest(project).key
-    monkeypatch.setenv(variable, "/elsewhere")
-    assert VariantRequest(project).key != key
-
-
-def test_another_backend_is_another_request(project):
-    assert VariantRequest(project).key != VariantRequest(project, "cuda").key
-
-
 def test_threads_build_once(project):
     builds, modules = Builds(), []
 
@@ -134,11 +122,6 @@ def test_a_package_that_raises_leaves_nothing_behind(project):
     with pytest.raises(ValueError, match="at import"):
         loading.load_variant(VariantRequest(project), Builds())
     assert not [name for name in sys.modules if name.startswith(f"kernel_{project.name}")]
-
-
-def test_a_folder_without_a_project(tmp_path):
-    with pytest.raises(kbuild.KbuildError, match=r"has no build.toml"):
-        kbuild.load(tmp_path)
 
 
 def test_importing_kbuild_is_light():

@@ -9,7 +9,6 @@ import pytest
 from kbuild.pipeline.diagnosis import nix_items
 from kbuild.pipeline.nix_build import open_flake
 from kbuild.project.variant import System
-from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
 from tests.support.nix.recorded import PlayedNix, program
@@ -40,19 +39,6 @@ def test_the_driver_is_told(root, services):
     assert shown[-3:] == ("--option", "cores", "1")
 
 
-def test_no_flake(root, services):
-    (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
-    with pytest.raises(UsageError, match=r"has no flake\.nix"):
-        open_flake(root, (), services)
-
-
-def test_no_nix(root, services, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
-    with pytest.raises(ToolchainError, match="not installed"):
-        open_flake(root, (), services)
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -74,12 +60,6 @@ def test_arguments_for_nix_need_nix(kbuild, root):
 
 
 class TestDoctor:
-    def test_a_nix_with_a_sandbox(self, root, services, tmp_path):
-        nix, sandbox = nix_items(services.cache, services.runner)
-        assert (nix.state, sandbox.state) == ("ok", "ok")
-        assert nix.details == f"2.34.3 {tmp_path / 'bin' / 'nix'}"
-        assert sandbox.details == "on, user namespaces, no users to build as"
-
     def test_one_without(self, root, services):
         services.runner.settings = {"sandbox": False}
         services.runner.namespaces = False
@@ -87,10 +67,3 @@ class TestDoctor:
         assert sandbox.state == "optional"
         assert sandbox.details.startswith("off, no user namespaces")
         assert "sandbox = true" in sandbox.mend
-
-    def test_none(self, services, monkeypatch):
-        monkeypatch.setenv("PATH", "/nowhere")
-        monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
-        (item,) = nix_items(services.cache, services.runner)
-        assert (item.state, item.details) == ("optional", "")
-        assert "--with-nix" in item.mend

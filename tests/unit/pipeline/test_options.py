@@ -64,16 +64,6 @@ def test_systems_to_build_for_are_asked_for(made, arguments, text, cross):
     assert {str(system) for system in selection.cross} == cross
 
 
-def test_all_archs_are_the_default(made):
-    assert options(made, Machine("9.0")).archs == ()
-    assert options(made, Machine(), "--arch", "all").archs == ()
-
-
-def test_archs_can_be_named(made):
-    asked = options(made, Machine("9.0", "9.0"), "--arch", "8.0,9.0a", "--arch", "native")
-    assert asked.archs == ("8.0", "9.0a", "9.0")
-
-
 def test_a_development_build_is_for_this_machine(made):
     assert options(made, Machine(), "--dev", "--toolchain", "wheels").toolchain == "host"
     assert options(made, Machine("8.9"), "--dev").archs == ("8.9",)

@@ -1,7 +1,5 @@
 import errno
 import os
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,27 +47,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.usefixtures("way")
-def test_nothing_is_left_beside_the_new_directory(tmp_path: Path) -> None:
-    target = variant(tmp_path / "build" / "torch-cuda", "old")
-    (target / "layers").mkdir()
-    target.chmod(0o555)
-    package.install_variant(variant(tmp_path / "stage", "new"), target)
-    assert (target / "__init__.py").read_text() == "new"
-    assert names(target.parent) == ["torch-cuda"]
-
-
-@pytest.mark.usefixtures("way")
-def test_a_link_to_a_variant_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
-    elsewhere, target = variant(tmp_path / "elsewhere", "old"), tmp_path / "build" / "torch-cuda"
-    target.parent.mkdir()
-    target.symlink_to(elsewhere)
-    package.install_variant(variant(tmp_path / "stage", "new"), target)
-    assert not target.is_symlink()
-    assert names(target.parent) == ["torch-cuda"]
-    assert (elsewhere / "__init__.py").read_text() == "old"
 
 
 def test_a_directory_is_exchanged_where_the_kernel_can(
@@ -188,28 +165,6 @@ def test_what_killed_builds_left_goes(tmp_path: Path) -> None:
     assert package.remove_leftovers(tmp_path, target.parent) == ()
 
 
-def test_tidying_brings_back_what_a_crash_between_the_renames_took_away(tmp_path: Path) -> None:
-    target = left_behind(tmp_path)
-    shutil.rmtree(target)
-    package.remove_leftovers(tmp_path, target.parent)
-    assert names(target.parent) == ["torch-cuda"]
-    assert (target / "__init__.py").read_text() == "old"
-
-
-def test_a_build_that_runs_keeps_what_it_makes(tmp_path: Path) -> None:
-    target = left_behind(tmp_path)
-    with Workspace(tmp_path, "torch-cuda").locked():
-        assert package.remove_leftovers(tmp_path, target.parent) == ()
-    assert len(names(target.parent)) == 3
-
-
-def test_folders_that_kbuild_never_built_stay(tmp_path: Path) -> None:
-    (tmp_path / "build" / ".notes.old").mkdir(parents=True)
-    assert package.remove_leftovers(tmp_path, tmp_path / "build") == ()
-    assert package.remove_leftovers(tmp_path, tmp_path / "nowhere") == ()
-    assert names(tmp_path / "build") == [".notes.old"]
-
-
 def test_modes_come_from_no_umask(tmp_path: Path) -> None:
     plan = plan_of("torch213-cxx11-cpu-x86_64-linux")
     stage = tmp_path / "stage"
@@ -246,17 +201,3 @@ def test_the_metadata_says_what_compiled_it_and_not_where() -> None:
     assert used is not None
     assert (used.source, list(used.versions)) == ("host", ["c++", "cutlass_4_0", "torch"])
     assert used.versions["cutlass_4_0"] == "4.0 (sha256 0a1b2c)"
-
-
-def test_the_metadata_names_the_oldest_client() -> None:
-    made = plan_of("torch-cuda")
-    assert metadata_of(made).kernels_minver is None
-    made = replace(made, kernel=replace(made.kernel, kernels_minver="0.17.0"))
-    assert metadata_of(made).to_json()["kernels-minver"] == "0.17.0"
-
-
-def test_the_metadata_of_python_sources_names_no_toolchain() -> None:
-    made = plan_of("torch-cuda").with_toolchain(ToolchainSummary("host", (), "0"))
-    provenance = metadata_of(made).provenance
-    assert provenance is not None
-    assert provenance.builder.toolchain is None

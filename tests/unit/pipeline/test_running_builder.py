@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.pipeline.running_builder import running_builder
+from kbuild.pipeline.package import running_builder
 from kbuild.plan.metadata import Builder, GitState
 from kbuild.system.processes import LocalRunner
 from tests.support.git_repository import commit, git
@@ -56,20 +56,6 @@ class TestCheckout:
         assert found is not None
         assert found.dirty
 
-    def test_a_new_module(self, checkout: Path) -> None:
-        (checkout / "new.py").write_text("")
-        found = builder(checkout).git
-        assert found is not None
-        assert found.dirty
-
-    def test_what_is_no_part_of_it(self, checkout: Path) -> None:
-        (checkout.parent / "notes.txt").write_text("")
-        (checkout / "__pycache__").mkdir()
-        (checkout / "__pycache__" / "x.pyc").write_text("")
-        found = builder(checkout).git
-        assert found is not None
-        assert not found.dirty
-
 
 def test_an_environment_inside_some_repository_is_not_its_commit(package: Path) -> None:
     """Such as `.venv/` in a kernel's own repository."""
@@ -83,9 +69,3 @@ def test_an_environment_inside_some_repository_is_not_its_commit(package: Path) 
 def test_installed_from_a_repository(package: Path) -> None:
     record(package, {"url": "git+file:///x", "vcs_info": {"vcs": "git", "commit_id": "A" * 40}})
     assert builder(package).git == GitState("a" * 40, dirty=False)
-
-
-@pytest.mark.parametrize("content", [{"url": "file:///x", "dir_info": {}}, [], {"vcs_info": None}])
-def test_installed_from_a_folder(package: Path, content: object) -> None:
-    record(package, content)
-    assert builder(package).git is None

@@ -9,28 +9,8 @@ from pathlib import Path
 from kbuild.pipeline.testing import (
     ProjectTests,
     TestProcess,
-    TestReport,
-    parse_junit,
 )
 from kbuild.system.processes import LocalRunner
-
-SUITE = (
-    '<testsuites><testsuite name="pytest" tests="4" failures="1" errors="1" skipped="1" time="0.5">'
-    '<testcase name="a"/></testsuite></testsuites>'
-)
-
-
-def test_errors_count_as_failures() -> None:
-    report = TestReport("v", 1, "FAILED a\nERROR b\nother", 0.5, parse_junit(SUITE.encode()))
-    assert report.counts == {"passed": 1, "failed": 2, "skipped": 1}
-    assert report.failures == ["FAILED a", "ERROR b"]
-
-
-def test_what_is_no_report_is_none() -> None:
-    bomb = b'<!DOCTYPE x [<!ENTITY a "aa">]><testsuite/>'
-    negative = b'<testsuite tests="-1"/>'
-    for data in (b"", b"<a", b"<testsuites/>", b'<testsuite tests="x"/>', bomb, negative):
-        assert parse_junit(data) is None
 
 
 def test_the_fixture_and_the_option_of_the_plugin_give_the_built_variant(tmp_path: Path) -> None:

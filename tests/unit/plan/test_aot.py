@@ -11,7 +11,7 @@ from kbuild.ops import section
 from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
-from kbuild.plan.selection import Selection, project_variants, select_variants
+from kbuild.plan.selection import Selection, select_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.identity import Identity
 from kbuild.project.variant import System
@@ -22,7 +22,6 @@ from tests.support.projects import BINDING, kernel, plan_variant
 
 CLEAN = Identity("abc1234", "f" * 40)
 STABLE = '\n[torch]\nstable-abi = "2.11"\n'
-FULL = "\n[torch]\n"
 OP = """
 [[kernel.{name}.op]]
 schema = "{name}(Tensor x) -> Tensor"
@@ -54,12 +53,6 @@ def dsl(project, tmp_path: Path):
     return lambda *parts, backends=("cuda",): project(*parts, backends=backends)
 
 
-def test_a_plan_without_is_as_before(project):
-    made = plan(project(BINDING, kernel("cuda"), backends=("cuda",)), "torch213-*-cu130-x86_64-*")
-    assert made.aot == ()
-    assert "aot" not in made.to_json()
-
-
 def test_a_kernel_in_a_dsl_needs_no_toolkit(dsl):
     extra = 'cuda-capabilities = ["8.0+PTX", "9.0"]'
     made = plan(dsl(STABLE, triton(extra=extra)), CU130)
@@ -76,12 +69,6 @@ def test_a_kernel_in_a_dsl_needs_no_toolkit(dsl):
     assert "dsl/add.py" in made.inputs
 
 
-def test_the_full_abi_links_no_cuda_library(dsl):
-    made = plan(dsl(FULL, triton()), "torch213-*-cu126-x86_64-*")
-    assert made.libraries == ("torch", "torch_cpu", "c10")
-    assert made.aot[0].flavour == "cuda12"
-
-
 def test_functions_for_tvm_ffi_need_its_headers_and_a_cxx_compiler(dsl):
     made = plan(dsl("\n[tvm-ffi]\n", triton()), "tvm-ffi01-cu130-x86_64-*")
     assert (made.requires.backend, made.requires.toolkit) == ("cpu", None)
@@ -92,12 +79,6 @@ def test_functions_for_tvm_ffi_need_its_headers_and_a_cxx_compiler(dsl):
     component = text[text.index("kbuild_add_component(add") : text.index("kbuild_aot(add)")]
     assert "DEPENDS\n      tvm-ffi\n" in component or "DEPENDS tvm-ffi" in component
     assert b"from . import _aot" in files["cmake/ops_tvm_ffi_aot.py.in"]
-
-
-def test_one_variant_for_each_cuda_release(dsl):
-    names = {str(choice.variant) for choice in project_variants(dsl(STABLE, triton()))}
-    assert {CU130, CU130.replace("130", "126")} <= names
-    assert all(name.startswith("torch-stable-abi211-cu") for name in names)
 
 
 def test_beside_a_kernel_in_cuda(dsl):
@@ -121,14 +102,6 @@ def test_bindings_in_plain_cxx_need_no_toolkit(dsl, tmp_path):
     assert (found.requires.backend, found.requires.toolkit) == ("cuda", "13.0")
 
 
-def test_other_backends_are_as_they_were(dsl):
-    made = dsl(STABLE, triton(backend='["cuda", "rocm"]'), backends=("cpu", "cuda", "rocm"))
-    assert plan(made, "torch-cpu").aot == ()
-    (found,) = plan(made, "torch-stable-abi211-rocm72-x86_64-*").aot
-    assert found.flavour == "rocm"
-    assert all(target.startswith("gfx") for target in found.targets)
-
-
 @pytest.mark.parametrize(
     ("language", "pins", "flavour"),
     [
@@ -148,11 +121,6 @@ def test_archs_that_are_left_out_are_noted(dsl):
     made = plan(dsl(STABLE, triton(extra='cuda-capabilities = ["7.0", "9.0"]')), CU130)
     assert made.archs == ("9.0a",)
     assert any(note.startswith("kernel.add: 7.0: ") for note in made.notes)
-
-
-def test_nothing_left_to_compile_for(dsl):
-    with pytest.raises(ConfigError, match=r"kernel\.add: nothing is left to compile for: 7\.0"):
-        plan(dsl(STABLE, triton(extra='cuda-capabilities = ["7.0"]')), CU130)
 
 
 def test_archs_that_the_user_asks_for(dsl):
@@ -202,16 +170,6 @@ def test_tuned_tables_are_inputs(dsl, tmp_path):
     made = plan(dsl(STABLE, triton()), CU130)
     assert made.aot[0].tables == ("tuned/nvidia-h200.json",)
     assert "tuned/nvidia-h200.json" in made.inputs
-
-
-def test_the_generated_project(dsl):
-    files = generate(plan(dsl(STABLE, triton()), CU130))
-    text = files[f"cmake/variants/{CU130}.cmake"].decode()
-    assert "kbuild_aot(add)" in text
-    assert "TORCH_TARGET_VERSION=0x020b000000000000" in text
-    assert "TORCH_EXTENSION_NAME=_my_kernel_cuda_abc1234" in text
-    assert "include(cmake/aot.cmake)" in files["CMakeLists.txt"].decode()
-    assert "from . import _aot" in files["cmake/ops_torch_aot.py.in"].decode()
 
 
 def test_every_candidate_is_kept_for_tuning(dsl):

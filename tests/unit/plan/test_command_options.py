@@ -47,12 +47,6 @@ def parser() -> ArgumentParser:
     return parser
 
 
-def test_parser_and_help(parser):
-    assert parser.parse_args(["--level", "3"]).level == 3
-    assert "--level N" in parser.format_help()
-    assert "how much is optimised, from 0 to 3" in parser.format_help()
-
-
 def test_validation(parser):
     validate_options(parser.parse_args(["--level", "3"]), WiderOptions)
     with pytest.raises(UsageError, match="--level takes a number from 0 to 3"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from kbuild.plan.generate.project import generate
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.project.identity import Identity
-from kbuild.system.errors import ConfigError
 from tests.support.projects import BINDING, kernel, plan_variant, write_project
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -20,23 +18,7 @@ CPU = "torch213-*-cpu-x86_64-linux"
 CUDA = "torch213-*-cu130-x86_64-linux"
 ROCM = "torch213-*-rocm72-x86_64-linux"
 XPU = "torch213-*-xpu*-x86_64-linux"
-MACOS = "torch213-cpu-aarch64-darwin"
 NAMES = {"cpu": CPU, "cuda": CUDA, "rocm": ROCM, "xpu": XPU}
-DRIVER = (
-    "-fopenmp", "-fopenmp=libgomp", "-fopenacc", "-fgnu-tm", "-fsplit-stack", "-pthread", "-pg",
-    "-ftree-parallelize-loops=4", "-fsanitize=address,undefined", "-fno-sanitize=vptr",
-    "-static-libasan", "-flto", "-flto=auto", "-flto-partition=none", "--coverage", "-coverage",
-    "-fprofile-arcs", "-fprofile-generate=/tmp", "-fprofile-use", "-fprofile-instr-generate",
-    "-fxray-instrument",
-)  # fmt: skip
-INTEL = (
-    "-fiopenmp", "-qopenmp", "-qmkl", "-qmkl=parallel", "-qopenmp-link=static", "-qtbb",
-    "-fno-sycl-rdc", "-fsycl-device-code-split=per_kernel",
-)  # fmt: skip
-COMPILER = (
-    "-O3", "-Ofast", "-ffast-math", "-march=native", "-fopenmp-simd", "-Wall", "-fPIC", "-g",
-    "-fno-strict-aliasing", "-DX=-fopenmp", "-fvisibility=hidden", "-Wno-openmp",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -65,24 +47,6 @@ def planned(project, backend: str, key: str, *flags: str):
     if key == "cxx-flags":
         section = section.replace("src/k.cu", "src/k.cpp")
     return plan(project(BINDING, section, backends=(backend,)), NAMES[backend])
-
-
-@pytest.mark.parametrize(("backend", "flag"), list(product(NAMES, DRIVER)))
-def test_flags_that_the_driver_needs_at_link(project, backend: str, flag: str) -> None:
-    made = planned(project, backend, "cxx-flags", "-O2", flag)
-    assert made.link_flags[-1] == flag
-    assert not any(flag in note for note in made.notes)
-
-
-@pytest.mark.parametrize("flag", INTEL)
-@pytest.mark.parametrize("key", ["sycl-flags", "cxx-flags"])
-def test_flags_of_intels_compiler(project, key: str, flag: str) -> None:
-    assert planned(project, "xpu", key, flag).link_flags[-1] == flag
-
-
-@pytest.mark.parametrize("flag", COMPILER)
-def test_flags_that_are_the_compilers_alone(project, flag: str) -> None:
-    assert planned(project, "cpu", "cxx-flags", flag).link_flags == ()
 
 
 @pytest.mark.parametrize(
@@ -119,11 +83,6 @@ def test_the_last_word_of_a_section_counts_and_no_others(project) -> None:
     assert made.link_flags == ("-fopenmp", "-pg")
 
 
-def test_bindings_have_flags_too(project) -> None:
-    binding = BINDING + 'cxx-flags = ["-fopenmp"]\n'
-    assert plan(project(binding, kernel("cpu")), CPU).link_flags == ("-fopenmp",)
-
-
 def test_what_only_a_linker_reads_is_said_to_have_no_effect(project) -> None:
     flags = ("-Wl,-O1", "-L/opt", "-lfoo", "-fuse-ld=lld", "-static-libstdc++", "-Xlinker", "-x")
     made = planned(project, "cpu", "cxx-flags", *flags)
@@ -131,14 +90,6 @@ def test_what_only_a_linker_reads_is_said_to_have_no_effect(project) -> None:
     (note,) = made.notes
     assert note.startswith("kernel.cpu: `-Wl,-O1`, `-L/opt`, `-lfoo`, `-fuse-ld=lld`")
     assert "`-Xlinker -x` have no effect" in note
-
-
-def test_apples_compiler_takes_openmp_past_its_driver(project) -> None:
-    section = kernel("cpu", "cxx-flags = ['-Xpreprocessor', '-fopenmp']")
-    made = project(BINDING, section)
-    assert "omp" in plan(made, MACOS).libraries
-    assert plan(made, MACOS).link_flags == ()
-    assert "omp" not in plan(made, CPU).libraries
 
 
 @pytest.mark.parametrize(
@@ -222,27 +173,6 @@ def test_torch_is_seen_by_whoever_includes_it(project, text: str, sees: bool) ->
     _, part = plan(made, CUDA).components
     assert (part.depends == ("torch",)) is sees
     assert ("--expt-extended-lambda" in dict(part.flags)["CUDA"]) is sees
-
-
-@pytest.mark.parametrize("backend", NAMES)
-@pytest.mark.parametrize("headers", ['"src/k.h"', '"src/k.inc", "src/k.cuh"'])
-def test_sections_with_headers_only(project, backend: str, headers: str) -> None:
-    only = f'\n[kernel.only]\nbackend = "{backend}"\ndepends = []\nsrc = [{headers}]\n'
-    files = dict.fromkeys(("src/k.h", "src/k.inc", "src/k.cuh"), "")
-    made = project(BINDING, kernel(backend), only, backends=(backend,), files=files)
-    built = plan(made, NAMES[backend])
-    assert {part.name for part in built.components} == {"binding", backend, "only"}
-    text = generate(built)[f"cmake/variants/{built.variant}.cmake"].decode()
-    assert "kbuild_add_component(only" not in text
-    assert "src/k." in text.partition("kbuild_add_component(binding")[2]
-    assert built.notes == ()
-
-
-def test_nothing_to_compile_at_all(project) -> None:
-    binding, section = '\n[torch]\nsrc = ["src/k.h"]\n', kernel("cpu").replace("k.cpp", "k.h")
-    made = project(binding, section, files={"src/k.h": ""})
-    with pytest.raises(ConfigError, match="no section has a source that is compiled"):
-        plan(made, CPU)
 
 
 def test_sources_that_no_compiler_takes_are_named(project) -> None:

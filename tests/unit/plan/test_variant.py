@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kbuild.plan.generate.project import generate, generate_project
+from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.plan.variant import Planner
@@ -33,22 +33,11 @@ def part(made: VariantPlan, name: str):
     return next(component for component in made.components if component.name == name)
 
 
-def test_the_ops_name_says_kernel_backend_and_state(project) -> None:
-    made = plan(project(BINDING, kernel("cpu")), "torch213-*-cpu-x86_64-linux")
-    assert made.ops_name == "_my_kernel_cpu_abc1234"
-    assert made.commit == "f" * 40
-
-
 def test_a_plan_is_json_and_comes_back_the_same(project) -> None:
     made = plan(project(BINDING, kernel("cuda"), backends=("cuda",)), "torch213-*-cu130-x86_64-*")
     again = VariantPlan.from_json(json.loads(json.dumps(made.to_json())))
     assert again == made
     assert again.digest == made.digest
-
-
-def test_a_plan_of_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="plan format 99"):
-        VariantPlan.from_json({"format": 99})
 
 
 def test_plans_are_the_same_on_every_run(project) -> None:
@@ -71,14 +60,6 @@ def test_only_sources_that_use_the_op_namespace_get_to_see_it(project) -> None:
     assert macro in part(plan(made, "torch213-*-cpu-x86_64-linux"), "cpu").definitions
 
 
-def test_csrc_is_an_include_folder_when_there_is_one(project) -> None:
-    made = project(BINDING, kernel("cpu"))
-    name = "torch213-*-cpu-x86_64-linux"
-    assert part(plan(made, name), "cpu").include == ()
-    (made.root / "csrc").mkdir()
-    assert {one.include for one in plan(made, name).components} == {("csrc",)}
-
-
 def test_python_files_and_pyext_are_shipped_and_generated_ones_are_not(project) -> None:
     made = project(BINDING + 'pyext = ["json"]\n', kernel("cpu"))
     targets = {file.target for file in plan(made, "torch213-*-cpu-x86_64-linux").files}
@@ -88,19 +69,6 @@ def test_python_files_and_pyext_are_shipped_and_generated_ones_are_not(project) 
         "layers/__init__.pyi",
         "table.json",
     }
-
-
-def test_the_stable_abi_sets_its_target(project) -> None:
-    made = project(BINDING + 'stable-abi = "2.11"\n', kernel("cpu"))
-    built = plan(made, "torch-stable-abi211-cpu-x86_64-linux")
-    assert "TORCH_TARGET_VERSION=0x020b000000000000" in part(built, "binding").definitions
-    assert (built.requires.torch, built.requires.torch_exact) == ("2.11", False)
-
-
-def test_the_cxx_standard_follows_the_release(project) -> None:
-    made = project(BINDING, kernel("cpu"))
-    assert plan(made, "torch211-*-cpu-x86_64-linux").cxx_standard == 17
-    assert plan(made, "torch212-*-cpu-x86_64-linux").cxx_standard == 20
 
 
 def test_a_kernel_that_needs_a_newer_toolkit_is_left_out_with_a_note(project) -> None:
@@ -209,35 +177,6 @@ def test_archs_that_another_compiler_lacks_are_left_out_or_an_error(project) -> 
         planned_for(every, CU128, "12.4", ("10.0",))
 
 
-def test_python_only_variants_announce_the_archs_of_build_toml(project) -> None:
-    made = project('\n[torch-noarch]\ncuda-capabilities = ["9.0", "8.0"]\n', backends=("cuda",))
-    built = plan(made, "torch-cuda")
-    assert not built.is_compiled
-    assert built.archs == ("8.0", "9.0")
-
-
-def test_depends_are_merged_general_first(project) -> None:
-    made = project(
-        '\n[torch-noarch]\n\n[general.cuda]\npython-depends = ["nvidia-cutlass-dsl"]\n',
-        backends=("cuda",),
-    )
-    assert plan(made, "torch-cuda").kernel.python_depends == ("nvidia-cutlass-dsl",)
-
-
-def test_linker_flags_and_deployment_target_are_the_backends(project) -> None:
-    made = project(BINDING, kernel("xpu"), kernel("metal"), backends=("xpu", "metal"))
-    assert "-fsycl" in plan(made, "torch213-*-xpu*").link_flags
-    assert plan(made, "torch213-metal-*").deployment_target == "26.0"
-    assert plan(made, "torch213-*-xpu*").deployment_target is None
-
-
-def test_kernels_of_tvm_ffi_see_its_headers_and_not_torchs(project) -> None:
-    made = project('\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n', kernel("cpu"))
-    built = plan(made, "tvm-ffi01-cpu-x86_64-linux")
-    assert part(built, "cpu").depends == ("tvm-ffi",)
-    assert built.requires.libraries == ()
-
-
 @pytest.mark.parametrize(
     ("name", "ends", "facts"),
     [
@@ -263,10 +202,3 @@ def test_tvm_ffi_for_every_backend(project, name, ends, facts) -> None:
     assert f"set(KBUILD_LIBRARIES {libraries}" in text.replace('"', "")
     assert f"set(KBUILD_EXTENSION_FILE {built.ops_name}{ends})" in text
     assert 'set(KBUILD_EXPORTS "__tvm_ffi_*")' in text
-
-
-def test_names_of_packages_are_those_of_the_index(project) -> None:
-    binding = '\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n'
-    made = project(f'python-depends = ["tvm-ffi"]\n{binding}', kernel("cpu"))
-    text = generate_project([plan(made, "tvm-ffi01-cpu-x86_64-linux")])["pyproject.toml"].decode()
-    assert 'dependencies = ["apache-tvm-ffi"]' in text

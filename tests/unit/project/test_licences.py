@@ -9,11 +9,9 @@ import pytest
 from kbuild.plan.metadata import Builder, Metadata, Provenance, UsedToolchain
 from kbuild.project.licences import (
     accepted_licences,
-    licensed_parts,
     metadata_entry,
     spdx_doubt,
 )
-from kbuild.publish.card.facts import _licensed
 from kbuild.publish.hub.candidate import UploadCandidate, unaccepted_licences
 
 NAME = "nvidia-cutlass-dsl"
@@ -24,11 +22,6 @@ def candidate(name: str, *entries: tuple[str, str]) -> UploadCandidate:
     used = UsedToolchain("wheels", {"c++": "12", "license": "other words", **dict(entries)})
     made = Provenance(Builder("0.1.0", toolchain=used))
     return UploadCandidate(Path(name), Metadata("k", "_k", 1, "MIT", "cuda", provenance=made))
-
-
-def test_entries():
-    versions = {"c++": "12", "license": "a compiler's", metadata_entry(NAME): PART}
-    assert licensed_parts(versions) == {NAME: PART}
 
 
 @pytest.mark.parametrize(
@@ -60,14 +53,6 @@ def test_a_licence_that_nobody_knows_is_asked_for_as_well():
         [candidate("a", (metadata_entry("own"), "a part"))], frozenset()
     )
     assert "read own; then give --accept-license own" in reason.hint
-
-
-def test_the_card_says_it():
-    metadata = candidate("a", (metadata_entry(NAME), PART)).metadata
-    assert metadata is not None
-    ((what, licence),) = _licensed(metadata)
-    assert what == PART
-    assert licence.startswith("[NVIDIA's Software License Agreement for the CUTLASS DSL](https://")
 
 
 @pytest.mark.parametrize(

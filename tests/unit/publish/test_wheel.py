@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import platform
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from kbuild.plan.metadata import KernelDependency, Metadata
 from kbuild.project.variant import Variant
 from kbuild.publish.wheel import (
     DistributionFacts,
-    KernelWheel,
     PackagedVariant,
     framework_requirement,
     local_version,
@@ -44,12 +42,6 @@ def packaged(name: str, /, **metadata) -> PackagedVariant:
     backend = Variant.parse(name).backend
     facts = {"name": "demo", "version": 1, "license": "MIT", "id": f"_demo_{backend}_1"} | metadata
     return PackagedVariant(Path(name), Variant.parse(name), Metadata(backend=backend, **facts))
-
-
-def wheel_of(*names: str, **metadata) -> KernelWheel:
-    variants = tuple(packaged(name, **metadata) for name in names)
-    (wheel,) = plan_wheels(variants, DistributionFacts(), combined=True)
-    return wheel
 
 
 @pytest.mark.parametrize(
@@ -81,11 +73,6 @@ def test_the_local_version_is_the_variant_without_its_system(name, local):
 )  # fmt: skip
 def test_requirements(names, requirement):
     assert framework_requirement([Variant.parse(name) for name in names]) == requirement
-
-
-def test_packages_of_the_kernel_are_required_under_their_names_on_the_index():
-    wheel = wheel_of(f"tvm-ffi01-cpu-{LINUX}", python_depends=("tvm-ffi", "einops"))
-    assert wheel.requirements == ("apache-tvm-ffi==0.1.*", "einops")
 
 
 def test_one_wheel_for_each_system_holds_all_variants():
@@ -235,22 +222,6 @@ class TestChoice:
         with pytest.raises(ImportError, match=rf"{asked} \(by KBUILD_BACKEND\)"):
             choose["_choose"]()
 
-    def test_a_kernel_for_the_cpu_loads_under_any_torch(self, monkeypatch):
-        choose = loader("torch213-cxx11-cpu-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux")
-        module = SimpleNamespace(__version__="2.13.0+cu130", compiled_with_cxx11_abi=lambda: True)
-        choose["_torch"], choose["_compute"] = lambda: module, lambda _: "cu130"
-        monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-        monkeypatch.setattr(platform, "system", lambda: "Linux")
-        assert choose["_choose"]()[0] == "torch213-cxx11-cpu-x86_64-linux"
-
-    def test_a_free_threaded_python_has_no_stable_abi(self, monkeypatch):
-        choose = loader(NAMES[1], "torch-cpu")
-        choose["_torch"] = lambda: SimpleNamespace(__version__="2.13.0")
-        choose["_compute"] = lambda _: "cpu"
-        monkeypatch.setattr(sysconfig, "get_config_var", lambda _: 1)
-        monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-        assert choose["_choose"]()[0] == "torch-cpu"
-
     @pytest.mark.parametrize(
         ("facts", "compute"),
         [
@@ -282,12 +253,3 @@ class TestChoice:
 
         monkeypatch.setattr(backends, "has_torch", True)
         assert loader("torch-cpu")["_compute"](torch) == compute == backends._backend().variant_str
-
-    def test_nothing_fits(self):
-        choose = loader(NAMES[2])
-        choose["_torch"] = lambda: SimpleNamespace(__version__="2.13.0+cu130")
-        choose["_compute"] = lambda _: "cu130"
-        with pytest.raises(
-            ImportError, match=r"no build for Torch 2.13.0\+cu130, cu130, .*torch213"
-        ):
-            choose["_choose"]()

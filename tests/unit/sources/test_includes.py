@@ -13,7 +13,7 @@ from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.identity import identify
-from kbuild.sources.includes import IncludeGraph, scan_file
+from kbuild.sources.includes import IncludeGraph
 from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 
@@ -67,16 +67,6 @@ def test_include_next_is_a_file_of_that_name_in_another_folder(put) -> None:
     assert includes.mention(["a.cpp"], ["one", "two"], MACRO)
 
 
-@pytest.mark.parametrize("folder", [".", "./", "", "inc/..", "inc/."])
-def test_folders_may_be_written_in_any_way(put, folder) -> None:
-    includes = put(
-        k__a_cpp="#include <b.h>\n#include <./c.h>\n", inc__b_h="", b_h="", c_h="", inc__c_h=""
-    )
-    start = "inc/" if folder == "inc/." else ""
-    found = includes.reachable(["k/a.cpp"], [folder])
-    assert set(found[1:]) == {f"{start}b.h", f"{start}c.h"}
-
-
 def test_files_that_include_each_other_lead_to_what_any_of_them_mentions(put) -> None:
     """Whichever source is asked about first."""
     files = {
@@ -98,12 +88,6 @@ def test_files_that_include_each_other_lead_to_what_any_of_them_mentions(put) ->
         assert not includes.mention(["f.cpp", "g.cpp"], (), MACRO)
 
 
-def test_any_word_can_be_looked_for(put) -> None:
-    includes = put(a_cpp="int cuda_stream;\n")
-    assert includes.mention(["a.cpp"], (), "cuda_stream")
-    assert not includes.mention(["a.cpp"], (), "stream")
-
-
 def test_names_of_op_namespaces_are_seen_with_the_includes() -> None:
     macros = {framework.name_macro for framework in FRAMEWORKS} - {""}
     assert macros
@@ -122,12 +106,6 @@ def test_links_of_folders_lead_to_one_file(put, tmp_path: Path) -> None:
     )  # fmt: skip
     found = includes.reachable(["k/a.cpp"], ["away", "away/again/again"])
     assert sorted(found) == ["k/a.cpp", "k/b.h", "k/c.h"]
-
-
-def test_the_line_of_an_include_is_its_own(put, tmp_path: Path) -> None:
-    put(a_cpp='int a;\n\n#include "x.h"\n/* */ #include "y.h"\n#include <z.h> // last\n')
-    found = scan_file(SourceTree(tmp_path), "a.cpp").includes
-    assert [(include.name, include.line) for include in found] == [("x.h", 3), ("z.h", 5)]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.unit.cache import DEFAULT_MEMORY, PeakHistory, memory_estimate
 from kbuild.build.unit_log import UnitRecord
 from kbuild.system.budget import available_memory, cgroup_headroom, memory_budget
 from kbuild.system.memory_governor import MemoryReservations
@@ -65,33 +64,6 @@ def test_a_killed_unit_is_retried_alone_and_that_is_said(tmp_path: Path) -> None
     assert unit.weight == bench.memory
 
 
-def test_a_unit_that_is_killed_twice_fails(tmp_path: Path) -> None:
-    bench = UnitRun(tmp_path)
-    bench.write("a.cpp", "//! die-once /nowhere/at/all\n//! exit 1\n")
-    killer = tmp_path / "killer"
-    killer.write_text("#!/bin/sh\nkill -9 $$\n")
-    killer.chmod(0o755)
-    process = bench.start(str(killer), "-c", "a.cpp", "-o", "a.o")
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 137
-    assert "killed again: this machine has too little memory" in said
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "g++: fatal error: Killed signal terminated program cc1plus",
-        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
-        "clang: error: unable to execute command: Killed",
-    ],
-)
-def test_drivers_tell_that_their_parts_were_killed(tmp_path: Path, words: str) -> None:
-    bench = UnitRun(tmp_path)
-    bench.write("a.cpp", f"//! say {words}\n//! exit 1\n")
-    assert "it was retried alone" in bench.compile("a.cpp", expect=1)
-    assert bench.starts == 2
-
-
 def test_time_over_means_no_new_unit_but_hits_are_served(tmp_path: Path) -> None:
     bench = UnitRun(tmp_path)
     bench.write("a.cpp", "a\n")
@@ -104,43 +76,12 @@ def test_time_over_means_no_new_unit_but_hits_are_served(tmp_path: Path) -> None
     assert bench.outcomes == ["miss", "hit"]
 
 
-def test_time_can_end_while_a_unit_waits_for_memory(tmp_path: Path) -> None:
-    bench = UnitRun(tmp_path, memory=10)
-    bench.write("long.cpp", "//! sleep 2\n")
-    bench.write("b.cpp", "b\n")
-    first = bench.start(*bench.command("long.cpp"))
-    while bench.starts == 0:
-        time.sleep(0.01)
-    replace(bench, deadline=time.time() + 0.5).compile("b.cpp", expect=75)
-    first.communicate(timeout=20)
-    assert first.returncode == 0
-
-
 def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     child = subprocess.run((sys.executable, "-c", ""), check=True)  # noqa: TID251
     assert child.returncode == 0
     gone = 2**22 - 1
     (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0 0 1")
     assert MemoryReservations(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
-
-
-HUGE = b"9" * 40
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"\x80",
-        b"1 r",
-        b"1 r 90 1.0 0 1 2",
-        b"1 r 90 1.1.0 0 1",
-        HUGE + b" r 90 1 0 1",
-        b"-1 r 9 1 0 1",
-    ],
-)
-def test_a_damaged_line_claims_nothing(tmp_path: Path, line: bytes) -> None:
-    (tmp_path / "ledger").write_bytes(line)
-    assert MemoryReservations(str(tmp_path / "ledger"), 100).take(50, lambda: True) is not None
 
 
 def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
@@ -188,14 +129,6 @@ def test_each_thread_counts_up_to_the_number_of_processes(
     assert (took is None) == (threads is None)
     if threads:
         assert ledger.threads == threads
-
-
-def test_weights(tmp_path: Path) -> None:
-    history = PeakHistory(str(tmp_path))
-    assert memory_estimate("CUDA", history.recall("ab12")) == DEFAULT_MEMORY["CUDA"]
-    history.record(("ab12", "cd34"), 1000, 3.0)
-    assert history.recall("ab12") == history.recall("ef56", "cd34") == (1000, 3.0)
-    assert memory_estimate("CUDA", history.recall("ab12")) == 1100
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:

@@ -10,7 +10,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -129,25 +128,6 @@ def test_a_damaged_entry_is_none(tmp_path: Path, kind: Kind, damage, reported: l
 
 
 @ALL
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"a"', b'{"a": 1}', b"[" * 100_000])
-def test_json_of_another_shape_is_damage(
-    tmp_path: Path, kind: Kind, content: bytes, reported: list[str]
-) -> None:
-    cache = Cache(tmp_path, kind)
-    cache.put(KEY, content)
-    assert cache.get_json(KEY, lambda document: document["b"]) is None
-    assert len(reported) == 1
-
-
-def test_nothing_of_a_project_is_removed(tmp_path: Path) -> None:
-    """Its folder may be a link to anywhere."""
-    file = tmp_path / BUILD_STATE.name
-    file.write_text("somebody's file")
-    assert Cache(tmp_path, BUILD_STATE).get() is None
-    assert file.read_text() == "somebody's file"
-
-
-@ALL
 def test_an_entry_of_another_version_is_none(
     tmp_path: Path, kind: Kind, reported: list[str]
 ) -> None:
@@ -213,26 +193,6 @@ def test_a_full_disk_costs_nothing_but_time(
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
     assert len(reported) == 1
     assert "cannot be written: File too large" in reported[0]
-
-
-@ALL
-def test_a_folder_that_cannot_be_made_costs_nothing_but_time(
-    tmp_path: Path, kind: Kind, reported: list[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    cache = Cache(tmp_path / "file", kind)
-    assert not cache.put(KEY, b"x")
-    assert cache.get(KEY) is None
-    assert list(cache.entries()) == []
-    assert len(reported) == 1
-
-
-def test_reading_is_a_use(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, FACTS)
-    cache.put(KEY, b"x")
-    os.utime(cache.path(KEY), (1e9, 1e9))
-    cache.get(KEY)
-    assert [time.time() - entry.used < 60 for entry in cache.entries()] == [True]
 
 
 def test_a_use_changes_no_file_of_a_project(tmp_path: Path) -> None:

@@ -82,26 +82,6 @@ def test_every_change_is_seen(package: Path, tmp_path: Path, change, *, keeps: b
     assert again(cache, package) != before
 
 
-def test_touching_only_costs_reading(package: Path, tmp_path: Path, reads) -> None:
-    before = again(tmp_path / "cache", package)
-    os.utime(package / "__init__.py", ns=(1, 1))
-    assert again(tmp_path / "cache", package) == before
-    assert len(reads) == 8
-
-
-def test_bytecode_is_no_part_of_it(package: Path, tmp_path: Path, reads) -> None:
-    before = again(tmp_path / "cache", package)
-    (package / "__pycache__").mkdir()
-    (package / "__pycache__" / "rules.pyc").write_text("")
-    assert again(tmp_path / "cache", package) == before
-    assert len(reads) == 4
-
-
-def test_another_place_is_the_same_kbuild(package: Path, tmp_path: Path) -> None:
-    shutil.copytree(package.parent, tmp_path / "elsewhere")
-    assert again(None, package) == again(None, tmp_path / "elsewhere" / "kbuild")
-
-
 def test_a_file_that_changed_a_moment_ago_is_read_every_time(
     package: Path, tmp_path: Path, reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

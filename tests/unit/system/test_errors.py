@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.system.errors import ConfigError, Problem, grouped, in_groups, marked_source
-from kbuild.system.ui import Ui
+from kbuild.system.errors import Problem, grouped, in_groups, marked_source
 
 HEAVY = "`torch/extension.h` pulls in all of Torch"
 
@@ -23,10 +22,6 @@ def told(*sentences: str) -> list[tuple[str, str]]:
     items = list(enumerate(sentences))
     found = grouped(items, lambda item: ("check", item[1], f"f:{item[0]}"))
     return [(one.first[1], one.note) for one in found]
-
-
-def test_one_is_as_it_was() -> None:
-    assert in_groups(doubts(1)) == [str(doubts(1)[0])]
 
 
 @pytest.mark.parametrize(
@@ -46,31 +41,6 @@ def test_sentences_that_differ_in_names_are_told_apart_while_they_are_few() -> N
     assert few == [("imports `a`", ""), ("imports `b`", ""), ("imports `c`", "")]
     many = told("imports `a`", "imports `b`", "imports `c`", "imports `a`")
     assert many == [("imports `a`", " (4 of this kind: also f:1, f:2 and 1 more; `-v` shows all)")]
-
-
-def test_other_sentences_stay_apart() -> None:
-    assert told("is large", "is small", "is large") == [
-        ("is large", " (2 times: also f:2)"),
-        ("is small", ""),
-    ]
-
-
-def test_errors_are_each_to_be_corrected() -> None:
-    wrong = [Problem("build.toml", n, f"a{n}", "is unknown") for n in range(9)]
-    assert in_groups(wrong) == list(map(str, wrong))
-
-
-@pytest.mark.parametrize(("verbosity", "lines"), [(0, 2), (1, 10), (-1, 2), (-2, 0)])
-def test_a_terminal_gets_as_much_as_it_asks_for(
-    capsys: pytest.CaptureFixture[str], verbosity: int, lines: int
-) -> None:
-    ui = Ui(color="never", verbosity=verbosity)
-    ui.warn_all(doubts(5))
-    assert len(capsys.readouterr().err.splitlines()) == lines
-    ui.error(ConfigError(doubts(5)))
-    shown = capsys.readouterr().err
-    assert shown.count(HEAVY) == (5 if verbosity > 0 else 1)
-    assert str(ConfigError(doubts(5))).count(HEAVY) == 5
 
 
 @pytest.mark.parametrize(

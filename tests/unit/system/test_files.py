@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system.errors import FileConflictError
-from kbuild.system.files import FileSet, read_manifest, remove_known, replace_atomically
+from kbuild.system.files import FileSet, replace_atomically
 
 
 def test_a_second_write_touches_nothing(tmp_path: Path) -> None:
@@ -44,13 +44,6 @@ def test_files_that_are_no_longer_generated_go_unless_edited(tmp_path: Path) -> 
     assert (tmp_path / "old/two").read_text() == "edited"
 
 
-def test_remove_known_deletes_only_what_was_written(tmp_path: Path) -> None:
-    FileSet({"d/gen": "1"}).write(tmp_path)
-    (tmp_path / "d/own").write_text("mine")
-    assert remove_known(tmp_path, read_manifest(tmp_path)) == ("d/gen",)
-    assert (tmp_path / "d/own").read_text() == "mine"
-
-
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "./a"])
 def test_paths_stay_inside(path: str) -> None:
     with pytest.raises(ValueError, match="not a plain relative path"):
@@ -63,19 +56,6 @@ def test_what_a_killed_writer_left_is_used_up_by_the_next(tmp_path: Path) -> Non
     (tmp_path / ".facts.json.draft").write_bytes(b"half of a very long text")
     replace_atomically(target, b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"facts.json": b"new"}
-
-
-def test_a_draft_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    draft = tmp_path / ".facts.json.draft"
-    with draft.open("wb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        other.write(b"its own")
-        other.flush()
-        replace_atomically(tmp_path / "facts.json", b"ours")
-        assert draft.read_bytes() == b"its own"
-    assert (tmp_path / "facts.json").read_bytes() == b"ours"
-    assert len([*tmp_path.iterdir()]) == 2
 
 
 def test_a_draft_is_no_way_to_another_file(tmp_path: Path) -> None:

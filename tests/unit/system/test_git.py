@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.pipeline.running_builder import running_builder
+from kbuild.pipeline.package import running_builder
 from kbuild.plan.metadata import GitState
 from kbuild.project.identity import identify
 from kbuild.publish.reproduce import copy_source

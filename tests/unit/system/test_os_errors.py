@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import socket
-import ssl
-import urllib.error
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,6 @@ from kbuild.system.files import FileSet, replace_atomically
 from kbuild.system.os_errors import (
     errors_about,
     explain_os_error,
-    printable_path,
     system_refusal_in,
 )
 
@@ -61,17 +56,6 @@ def test_a_name_that_is_too_long(tmp_path):
     assert len(error.message) < 500
 
 
-def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
-    replace_atomically(tmp_path / ("x" * 255), b"all")
-    assert (tmp_path / ("x" * 255)).read_bytes() == b"all"
-
-
-def test_links_in_a_circle(tmp_path):
-    (tmp_path / "loop").symlink_to("loop")
-    error = provoked((tmp_path / "loop").read_bytes)
-    assert error.message == f"`{tmp_path / 'loop'}`: its symbolic links go in a circle"
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
 def test_no_space_names_the_file_and_its_file_system():
     def write() -> None:
@@ -81,13 +65,6 @@ def test_no_space_names_the_file_and_its_file_system():
     error = provoked(write)
     assert error.message == "`/dev/full`: no space is left on the file system at `/dev`"
     assert "free some space" in error.hint
-
-
-def test_copies_of_folders(tmp_path):
-    (tmp_path / "from").mkdir()
-    (tmp_path / "from" / "dangling").symlink_to("nowhere")
-    words = provoked(lambda: shutil.copytree(tmp_path / "from", tmp_path / "to")).message
-    assert words == f"`{tmp_path / 'to' / 'dangling'}`: no such file or folder"
 
 
 @pytest.mark.parametrize(
@@ -128,40 +105,6 @@ def test_a_full_file_system_is_found_for_an_error_without_a_name(tmp_path, monke
     error = explain_os_error(OSError(errno.ENOSPC, "full"), [tmp_path])
     assert error is not None
     assert error.message.startswith(f"`{tmp_path}`: no space is left")
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_no_variable_moves_the_folder_of_builds(number):
-    error = explain_os_error(OSError(number, "x", "/project/.kbuild/torch213/project"))
-    assert error is not None
-    assert "copy the project to a folder that can be written" in error.hint
-    assert "KBUILD_CACHE_DIR" not in error.hint
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(OSError(errno.EBADF, "bad"), OSError(errno.EINVAL, "invalid"), OSError("words only")),
-        *(urllib.error.URLError("x"), ssl.SSLError(1, "x"), socket.gaierror(-2, "x")),
-        *(RuntimeError("x"), ValueError("x"), RecursionError()),
-    ],
-)
-def test_bugs_and_networks_are_no_refusals(error):
-    assert explain_os_error(error) is None
-
-
-def test_names_and_memory():
-    with pytest.raises(UnicodeEncodeError) as raised:
-        "a\udcff".encode()
-    for error in (raised.value, MemoryError()):
-        known = explain_os_error(error)
-        assert known is not None
-        assert known.code == StorageError.code
-        assert str(known).isascii()
-
-
-def test_paths_are_shown_in_one_line():
-    assert printable_path("a\nb\x1b[0m\udcff") == "a\\nb\\x1b[0m\\udcff"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from kbuild.system.processes import (
     KEPT_CHARACTERS,
-    NOT_STARTED,
     LocalRunner,
     canonical_interpreter,
 )
@@ -41,27 +40,3 @@ def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: P
     assert said == heard
     assert empty == ""
     assert last.startswith("[exit 3, ")
-
-
-def test_without_a_log_all_is_kept() -> None:
-    done = LocalRunner().run((sys.executable, "-c", _LONG))
-    assert len(done.output.splitlines()) == 100_000
-
-
-def test_a_log_can_be_read_while_the_process_runs(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    seen: list[str] = []
-    LocalRunner().run(
-        (sys.executable, "-c", "print('now')"),
-        log=log,
-        listen=lambda _: seen.append(log.read_text()),
-    )
-    assert seen == [f"$ {sys.executable} -c 'print('\"'\"'now'\"'\"')'\nnow\n"]
-
-
-def test_a_program_that_is_not_there_is_in_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    done = LocalRunner().run(("/no/such/program",), log=log)
-    assert done.returncode == NOT_STARTED
-    assert "No such file" in done.output
-    assert "No such file" in log.read_text()

@@ -4,7 +4,7 @@ import pytest
 
 from kbuild.system.cache_sweep import cache_size_limit, is_cache_enabled
 from kbuild.system.errors import UsageError
-from kbuild.system.quantities import duration_text, memory_text, parse_duration, parse_memory
+from kbuild.system.quantities import parse_duration, parse_memory
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,6 @@ def test_durations(text: str, seconds: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match=r"--time-budget: .*is not a duration"):
         parse_duration(text)
-
-
-def test_texts() -> None:
-    assert [memory_text(mib) for mib in (850, 5222)] == ["850 MB", "5.1 GB"]
-    assert [duration_text(s) for s in (0, 0.012, 0.4, 42, 185, 20700)] == [
-        "0.0 s", "12 ms", "0.4 s", "42 s", "3 min 5 s", "5 h 45 min",
-    ]  # fmt: skip
 
 
 def test_the_caches_switches() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from kbuild.system.cache import UNCHANGED_BUILD, Cache
@@ -41,22 +39,9 @@ def test_a_change_ends_it(root, record, name):
     assert not record.holds(root, root / "cache")
 
 
-def test_content_counts_where_it_is_known(root, record):
-    (root / "inside").touch()
-    assert record.holds(root, root / "cache")
-    (root / "outside").touch()
-    assert not record.holds(root, root / "cache")
-
-
 def test_another_kbuild_ends_it(root, record, monkeypatch):
     monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
     assert not record.holds(root, root / "cache")
-
-
-def test_it_ends_with_time(root):
-    digest, now = package_digest(), time.time()
-    assert Record({}, {}, digest, now + 60).holds(root, root / "cache")
-    assert not Record({}, {}, digest, now - 60).holds(root, root / "cache")
 
 
 @pytest.mark.parametrize(

@@ -16,19 +16,6 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
-def test_plain_words_stay_bare():
-    assert rendering.argument("torch-ext/relu.cpp") == "torch-ext/relu.cpp"
-    assert rendering.arguments(["a", "b c"]) == ' a "b c"'
-
-
-@given(st.text(alphabet="a]=[\n\\$@{};"))
-def test_bracketed_text_ends_where_it_should(text):
-    match = re.match(r"\[(=+)\[\n(.*?)\]\1\]", rendering.bracketed(text), flags=re.DOTALL)
-    assert match is not None
-    assert match[2] == text
-    assert match[0] == rendering.bracketed(text)
-
-
 @given(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r")))
 def test_arguments_round_trip(text):
     quoted = rendering.argument(text)

@@ -90,25 +90,8 @@ def test_a_file_behind_a_folder_that_leads_out(odd: SourceTree) -> None:
         odd.read_bytes("ext/away/secret.py")
 
 
-def test_no_file_has_a_null_character_in_its_name(odd: SourceTree) -> None:
-    with pytest.raises(ConfigError, match="cannot be the name of a file"):
-        odd.read_bytes("ext/a\0.py")
-
-
-def test_a_file_that_is_not_there_is_the_systems_error(odd: SourceTree) -> None:
-    with pytest.raises(FileNotFoundError):
-        odd.read_bytes("ext/missing.py")
-
-
 def test_texts_have_a_longest_length(odd: SourceTree) -> None:
     (odd.root / "long.py").write_bytes(b"#" * 11)
     assert len(odd.read_bytes("long.py", limit=11)) == 11
     with pytest.raises(ConfigError, match=r"`long\.py` has more than"):
         odd.read_bytes("long.py", limit=10)
-
-
-def test_a_sparse_file_is_not_read_to_be_refused(odd: SourceTree) -> None:
-    with (odd.root / "sparse.py").open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(ConfigError, match="more than 64 MB, the most that is read as text"):
-        odd.read_bytes("sparse.py")

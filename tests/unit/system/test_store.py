@@ -121,13 +121,6 @@ def test_prune_by_age(store: Store) -> None:
     assert store.entries() == ()
 
 
-def test_use_makes_young(store: Store) -> None:
-    entry = store.ensure(RECIPE, make)
-    os.utime(entry.folder / "entry.json", (0, 0))
-    store.ensure(RECIPE, make)
-    assert store.prune(1) == ()
-
-
 HOLDER = """
 import sys
 from pathlib import Path
@@ -193,14 +186,6 @@ def test_who_uses_the_store_waits_for_the_end_of_pruning(store: Store) -> None:
         assert not entered.wait(0.3)
     waiting.join(10)
     assert entered.is_set()
-
-
-def test_prune_removes_what_was_left(store: Store) -> None:
-    left = store.root / ".partial" / RECIPE.name / "root"
-    left.mkdir(parents=True)
-    left.chmod(0o555)
-    store.prune(30)
-    assert not left.exists()
 
 
 def test_an_installation_removes_what_killed_ones_left_but_none_under_way(store: Store) -> None:

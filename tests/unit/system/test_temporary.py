@@ -89,13 +89,6 @@ def test_a_folder_is_private_and_gone_afterwards(temporary: Path) -> None:
     assert not [*temporary.iterdir()]
 
 
-def test_a_folder_elsewhere(temporary: Path, tmp_path: Path) -> None:
-    with temporary_folder("lent", str(tmp_path)) as folder:
-        assert folder.is_relative_to(tmp_path)
-        assert not folder.is_relative_to(temporary)
-        assert folder.stat().st_mode & 0o777 == 0o700
-
-
 def test_what_a_killed_run_left_goes_with_the_next(temporary: Path) -> None:
     with killed() as (folder, _):
         assert (folder / "frozen" / "ccXYZ.s").exists()
@@ -149,14 +142,6 @@ def test_a_lock_that_is_removed_before_it_is_locked_is_not_used(
         assert (folder.parent / f"{folder.name}.lock").exists()
 
 
-def test_a_folder_without_its_lock_is_abandoned(temporary: Path) -> None:
-    with temporary_folder("run") as held:
-        left = held.with_name("run-0badcafe")
-        left.mkdir()
-        remove_abandoned_folders()
-        assert not left.exists()
-
-
 def test_nothing_is_put_where_another_folder_is_linked_to(temporary: Path, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     (trap / "precious").mkdir(parents=True)
@@ -184,29 +169,3 @@ def test_a_link_in_place_of_a_lock_is_not_followed(temporary: Path, tmp_path: Pa
         remove_abandoned_folders()
         assert not (tmp_path / "elsewhere").exists()
         link.unlink()
-
-
-def _nowhere() -> str:
-    raise FileNotFoundError
-
-
-def test_nothing_is_written_to_try_the_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What `tempfile` writes for that stays behind in a process that is killed meanwhile."""
-    monkeypatch.setattr(tempfile, "gettempdir", _nowhere)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with locked_temporary_folder("run") as held:
-        assert held.folder.is_relative_to(tmp_path)
-
-
-def test_looking_for_leftovers_needs_no_folder_for_temporary_files(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "gettempdir", _nowhere)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
-    remove_abandoned_folders()
-    with pytest.raises(FileNotFoundError), locked_temporary_folder("run"):
-        pass

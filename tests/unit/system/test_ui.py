@@ -2,17 +2,13 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 import time
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
 from kbuild.system.errors import BuildError, ConfigError, Problem
 from kbuild.system.progress import (
-    Downloads,
-    LogProgress,
     ProgressBars,
     count_download,
     delayed_progress,
@@ -37,12 +33,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def plain(text: str) -> str:
-    for code in ("0", "1", "2", "32", "36", "1;31", "1;33"):
-        text = text.replace(f"\x1b[{code}m", "")
-    return text
 
 
 @pytest.fixture
@@ -97,22 +87,6 @@ def test_verbosity(make, verbosity, said):
     assert "".join(line.removeprefix("warning: ").removeprefix("error: ") for line in lines) == said
 
 
-def test_words_are_the_same_without_color(make):
-    texts = []
-    for color in ("never", "always"):
-        ui = make(color=color)
-        ui.warn("careful")
-        ui.warn(DOUBT)
-        ui.error(ConfigError([WRONG, DOUBT]))
-        ui.error(BuildError("it broke", command="c++ x.cpp", log=Path("a.log"), hint="look"))
-        with ui.step("compile"):
-            pass
-        texts.append(ui._err.getvalue())
-    assert "\x1b" not in texts[0]
-    assert "\x1b" in texts[1]
-    assert plain(texts[1]) == texts[0]
-
-
 def test_config_errors_list_every_problem(make):
     ui = make()
     ui.error(ConfigError([WRONG, DOUBT]))
@@ -129,42 +103,6 @@ def test_step_says_its_time(make, clock):
     with ui.step("compile"):
         clock.now += 2.5
     assert ui._err.getvalue() == "compile (2.5 s)\n"
-
-
-def test_failed_step(make, clock):
-    ui = make()
-
-    def work() -> None:
-        with ui.step("compile"):
-            clock.now += 1
-            raise BuildError("no")
-
-    with pytest.raises(BuildError):
-        work()
-    assert ui._err.getvalue() == "compile: failed after 1.0 s\n"
-
-
-def test_step_folds_on_github(make):
-    ui = make(environ={"CI": "true", "GITHUB_ACTIONS": "true"})
-    with ui.step("compile"):
-        ui.say("a.cpp")
-    assert ui._err.getvalue() == "::group::compile\na.cpp\ncompile (0.0 s)\n::endgroup::\n"
-
-
-def test_table(make):
-    ui = make()
-    ui.table(("name", "n"), [("long name", "1"), ("x", "")])
-    assert ui._out.getvalue() == "name       n\nlong name  1\nx\n"
-
-
-def test_plain_progress_is_seldom(clock):
-    said: list[str] = []
-    lines = LogProgress("build", said.append, clock)
-    for done in range(100):
-        clock.now += 0.5
-        lines.update(done, 100, f"u{done}.cpp")
-    assert 8 <= len(said) <= 12
-    assert said[0] == "build: 10/100 after 6 s, u10.cpp"
 
 
 @pytest.mark.parametrize(
@@ -194,31 +132,6 @@ def test_everything_that_a_command_fetches_is_one_line(make, clock):
     ]
 
 
-def test_what_is_fetched_at_once_is_one_line(clock):
-    lines: list[str] = []
-
-    class Line:
-        def update(self, done, total, label, left_s=None):
-            lines.append(label)
-
-    downloads = Downloads(lambda: nullcontext(Line()), clock=clock)
-    with downloads.fetching("torch 2.12"), downloads.fetching("torch 2.13"):
-        count_download(3_000_000)
-    assert lines[-1] == "torch 2.12 and 1 more, 3 MB"
-
-
-def test_bars_are_shown_one_below_the_other(monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    bars = ProgressBars(colored=False)
-    with bars.bar("building", 2) as building, bars.bar("fetching", 0) as fetching:
-        building.update(1, 2, "a.cu")
-        fetching.update(0, 0, "torch 2.13, 20 MB")
-        time.sleep(0.15)
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
-    assert re.search(r"building.*1/2.*a\.cu\s+fetching.*torch 2\.13, 20 MB", shown)
-
-
 @pytest.mark.parametrize("columns", [80, 110])
 def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -236,33 +149,6 @@ def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
         assert "1 h 2 min left" in line
         assert line.startswith("torch-stable-abi211")
         assert "csrc/" in line
-
-
-def test_what_is_written_beside_a_bar_is_not_wrapped(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    line, caret = f"    3 | {'x ' * 60}", f"      | {' ' * 90}^~~~"
-    with ProgressBars(colored=False).bar("build", 4) as bar:
-        bar.update(1, 4, "k.cpp")
-        sys.stderr.write(f"{line}\n{caret}\n")
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
-    assert f"{line.rstrip()}" in shown
-    assert caret in shown
-
-
-def test_short_work_says_nothing(make):
-    ui = make()
-    with ui.progress("build", 3) as progress:
-        progress.update(1, 3, "a.cpp")
-    assert ui._err.getvalue() == ""
-
-
-def test_quiet_progress(make):
-    ui = make(Terminal, verbosity=-1)
-    with ui.progress("build", 3) as progress:
-        progress.update(1, 3, "a.cpp")
-    assert ui._err.getvalue() == ""
 
 
 def test_progress_of_long_work_alone_is_shown(clock):
@@ -319,10 +205,3 @@ def test_a_table_fits_its_terminal(make, monkeypatch, columns, expected):
     head = ["name       state  why", "relu-cpu   ok"]
     assert terminal._out.getvalue().splitlines() == [*head, *expected]
     assert log._out.getvalue().splitlines() == [*head, f"relu-cuda  -      {_WHY}"]
-
-
-def test_words_are_split_where_nothing_else_gives_way(make, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    ui = make(Terminal, color="never")
-    ui.table(("variant", "file"), [("torch213-cxx11-cpu-x86_64-linux", "a" * 60)])
-    assert max(map(len, ui._out.getvalue().splitlines())) <= 40

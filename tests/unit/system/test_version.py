@@ -10,11 +10,6 @@ def test_trailing_zeros_do_not_matter_for_order_but_stay_in_print() -> None:
     assert Version.parse("2.9") < Version.parse("2.10")
 
 
-def test_compact_form_fills_in_the_minor() -> None:
-    assert Version.parse("13").compact == "130"
-    assert Version.parse("2025.3.2").compact == "20253"
-
-
 @pytest.mark.parametrize("text", ["", "1.", ".1", "1.x", "v1", "1,2", " 1", "1 ", "9" * 5000])
 def test_anything_else_is_refused_with_words(text: str) -> None:
     with pytest.raises(ValueError, match="is not a version"):

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbuild.plan.plan import Requirements
-from kbuild.project.variant import host_system
 from kbuild.system.processes import ProcessResult
 from kbuild.toolchains.device_compilers import find_device_compiler
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import HostToolchains
 
 
 class Compiler:
@@ -39,14 +36,6 @@ def test_nvcc_is_found_where_cuda_home_says(tmp_path: Path, monkeypatch) -> None
     assert dict(found.entries)["CUDAToolkit_ROOT"] == str(tmp_path / "cuda")
 
 
-def test_a_cuda_home_without_nvcc_is_believed(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nothing"))
-    assert (
-        find_device_compiler("cuda", FactCache(tmp_path / "cache"), Compiler("release 13.0"))
-        is None
-    )
-
-
 def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
     icpx = program(tmp_path / "bin" / "icpx")
     monkeypatch.setenv("PATH", str(icpx.parent))
@@ -55,10 +44,3 @@ def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
     assert found is not None
     assert found.fits("2026.0.0")
     assert dict(found.entries) == {"CMAKE_CXX_COMPILER": str(icpx)}
-
-
-def test_python_only_variants_need_no_device_compiler(tmp_path: Path) -> None:
-    host = HostToolchains(Compiler(""), FactCache(tmp_path), finder=None)
-    assert host.unsupported_reason(Requirements("cuda")) is None
-    compiled = Requirements("cuda", toolkit="13.0", system=str(host_system()))
-    assert "needs a compiler for cuda 13.0" in str(host.unsupported_reason(compiled))

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
 from kbuild.toolchains.facts import FactCache
-from tests.support.fake_machine import FakeRunner, failed
+from tests.support.fake_machine import FakeRunner
 
 
 def nvcc(root: Path) -> Path:
@@ -54,24 +52,3 @@ def test_several_releases_side_by_side(toolkits, tmp_path):
     found = toolkits(CUDA_HOME=str(tmp_path / "own-13.0"), PATH="")
     assert found.provide("12.8").root.name == "cuda-12.8"
     assert found.provide("12.6").root.name == "cuda-12.6"
-
-
-def test_another_release_is_no_help(toolkits, tmp_path):
-    nvcc(tmp_path / "own-12.4")
-    found = toolkits(CUDA_PATH=str(tmp_path / "own-12.4"), PATH="")
-    usual = tmp_path / "usual" / "cuda-12.6"
-    assert found.unsupported_reason("12.6") == f"none is at $CUDA_HOME, $CUDA_PATH, PATH or {usual}"
-    with pytest.raises(ToolchainError, match=r"no CUDA 12\.6 on this machine"):
-        found.provide("12.6")
-
-
-def test_one_that_does_not_start_is_none(toolkits, tmp_path):
-    nvcc(tmp_path / "usual" / "cuda-12.6")
-    found = replace(toolkits(PATH=""), runner=FakeRunner({"--version": failed("no such library")}))
-    assert (found.unsupported_reason("12.6") or "").startswith("none is at")
-
-
-def test_what_wheels_make_is_left_to_them(toolkits, tmp_path):
-    nvcc(tmp_path / "own-13.0")
-    found = toolkits(CUDA_HOME=str(tmp_path / "own-13.0"), PATH="")
-    assert found.unsupported_reason("13.0") == "CUDA 13.0 is taken from wheels"

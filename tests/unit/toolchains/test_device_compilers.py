@@ -7,13 +7,10 @@ import pytest
 
 from kbuild.plan.plan import Requirements
 from kbuild.project.variant import host_system
-from kbuild.system.errors import ToolchainError
 from kbuild.system.version import Version
 from kbuild.toolchains.device_compilers import (
     DeviceCompiler,
-    NvccLimits,
     nvcc_host_compiler,
-    nvcc_limits,
 )
 from kbuild.toolchains.facts import FactCache
 from tests.support.fake_machine import FakeRunner, fake_torch, machine
@@ -57,12 +54,6 @@ def choose(tmp_path, monkeypatch):
     return choose
 
 
-def test_the_headers_say(tmp_path):
-    assert nvcc_limits(toolkit(tmp_path)) == NvccLimits(13, 17, glibc=False)
-    assert nvcc_limits(tmp_path / "none") == NvccLimits(None, None, glibc=True)
-    assert nvcc_limits(toolkit(tmp_path / "new", NEW)).glibc
-
-
 GCC = "#define __GNUC__ {}\n"
 CLANG = "#define __GNUC__ 4\n#define __clang_major__ {}\n"
 
@@ -75,22 +66,6 @@ def test_a_compiler_within_the_bound_is_kept(tmp_path, choose, macros):
 @pytest.mark.parametrize("macros", [GCC.format(14), CLANG.format(18)])
 def test_the_newest_within_the_bound_takes_its_place(tmp_path, choose, macros):
     assert choose(toolkit(tmp_path), macros, "g++-14", "g++-12", "g++-11") == "g++-12"
-
-
-def test_without_one_there_are_words(tmp_path, choose):
-    with pytest.raises(ToolchainError, match=r"takes g\+\+ up to 13, and .* is 15") as caught:
-        choose(toolkit(tmp_path), GCC.format(15), "g++-14", "g++-9")
-    assert "install g++-13 beside it" in str(caught.value.hint)
-
-
-def test_a_c_library_that_the_headers_do_not_know(tmp_path, choose):
-    with pytest.raises(ToolchainError, match=r"clash with glibc 2\.41"):
-        choose(toolkit(tmp_path), GCC.format(12), glibc="2 41")
-
-
-def test_headers_that_know_it(tmp_path, choose):
-    assert choose(toolkit(tmp_path, NEW), GCC.format(12), glibc="2 41") == "c++"
-    assert choose(toolkit(tmp_path / "old"), GCC.format(12), glibc="2 40") == "c++"
 
 
 def test_an_installed_nvcc_gets_a_compiler_that_it_takes(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system import record
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains import facts
 from kbuild.toolchains.facts import FactCache, compiler_facts
@@ -34,25 +33,10 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def test_what_is_known_is_not_asked(program: Program) -> None:
-    assert [program.text() for _ in range(2)] == ["one", "one"]
-    assert program.asked == 1
-
-
 def test_a_changed_file_is_asked(program: Program) -> None:
     program.text()
     program.path.write_text("three")
     assert program.text() == "three"
-
-
-def test_another_kbuild_asks(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    program.text()
-    for place in (facts, record):
-        monkeypatch.setattr(place, "package_digest", lambda _: "another")
-    program.text()
-    assert program.asked == 2
-    program.text()
-    assert program.asked == 2
 
 
 def test_what_changed_while_it_was_asked_is_not_kept(

@@ -68,24 +68,6 @@ def test_cuda_prefix(machine: WheelMachine) -> None:
     assert not list(root.rglob("__init__.py"))
 
 
-def test_cuda_libraries_are_stubs(machine: WheelMachine) -> None:
-    root = machine.wheels.installer.cuda("13.0").root
-    assert _dynamic(root / "lib/libcublas.so") == ("libcublas.so.13", {"cublasCreate_v2"})
-    assert _dynamic(root / "lib/libcublasLt.so") == ("libcublasLt.so.13", {"cublasLtMatmul"})
-    driver = {"cuInit", "cuGet", "cuGet_v2"}
-    assert _dynamic(root / "lib/stubs/libcuda.so") == ("libcuda.so.1", driver)
-
-
-def _dynamic(library: Path) -> tuple[str, set[str]]:
-    from elftools.elf.elffile import ELFFile
-
-    with library.open("rb") as file:
-        elf = ELFFile(file)
-        tags = elf.get_section_by_name(".dynamic").iter_tags("DT_SONAME")
-        symbols = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
-        return next(tags).soname, symbols - {""}
-
-
 def test_facts_of_tvm_ffi(machine: WheelMachine) -> None:
     toolchain = machine.wheels.provision(TVM_FFI)
     facts = dict(toolchain.cache)
@@ -165,16 +147,6 @@ def test_a_wheel_with_other_headers_than_the_lock_names(machine: WheelMachine) -
     assert not any(entry.kind == "torch" for entry in machine.wheels.store.entries())
 
 
-def test_second_time_asks_nobody(machine: WheelMachine) -> None:
-    first = machine.wheels.provision(CUDA)
-    machine.served.requests.clear()
-    shutil.rmtree(machine.shelf)
-    second = replace(machine.wheels).provision(CUDA)
-    assert machine.served.requests == []
-    assert second.fingerprint == first.fingerprint
-    assert second.cache == first.cache
-
-
 def test_facts_of_cuda(machine: WheelMachine) -> None:
     toolchain = machine.wheels.provision(CUDA)
     facts, versions = dict(toolchain.cache), dict(toolchain.versions)
@@ -226,14 +198,6 @@ def test_refusals(machine: WheelMachine, requires: Requirements, reason: str) ->
     with pytest.raises(ToolchainError, match="does not fit"):
         machine.wheels.provision(requires)
     assert machine.served.requests == []
-
-
-def test_failed_fetch_leaves_nothing(machine: WheelMachine) -> None:
-    next(machine.shelf.glob("nvidia_cublas-*")).unlink()
-    with pytest.raises(ToolchainError, match="package index has no nvidia_cublas"):
-        machine.wheels.provision(CUDA)
-    assert machine.wheels.store.entries() == ()
-    assert list((machine.wheels.store.root / ".partial").iterdir()) == []
 
 
 def test_without_a_network_all_that_is_missing_is_named(machine: WheelMachine) -> None:

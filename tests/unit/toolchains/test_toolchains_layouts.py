@@ -27,13 +27,13 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "torch": (
         1,
-        "0138bd04b3854037",
+        "16ef903a913b14c9",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "0138bd04b3854037",
+        "16ef903a913b14c9",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),

@@ -43,13 +43,6 @@ def test_what_nvcc_is_told() -> None:
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.options
 
 
-def test_a_place_with_a_space_is_a_place() -> None:
-    mapped = "-Xcompiler='-ffile-prefix-map=/a b=/kernel'"
-    command = CompileCommand(["nvcc", mapped, "-c", "/a b/x.cu", "-o", "x.o"], "CUDA", "/a b")
-    assert command.options == ["-Xcompiler=-ffile-prefix-map=/kernel"]
-    assert command.maps == [("/a b", "/kernel")]
-
-
 def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
     bare = [word for word in NVCC if word != "--threads=4"]
     written = (NVCC, [*bare, "-t", "2", "--jobserver"], [*bare, "--threads", "0"], [*bare, "-t=3"])
@@ -111,15 +104,6 @@ def test_a_compiler_of_the_store_is_the_same_wherever_the_store_is() -> None:
     assert key("/a/store", "cuda-1") == key("/b/c/store", "cuda-1")
     assert key("/a/store", "cuda-1") != key("/a/store", "cuda-2")
     assert key("/a/store", "cuda-1", "/other") != key("/b/c/store", "cuda-1", "/other")
-
-
-def test_the_key_does_not_know_where_generated_files_for_the_assembler_are() -> None:
-    def words(place: str, folder: str) -> list[str]:
-        mapped = f"-ffile-prefix-map={place}/project=/generated"
-        return CompileCommand(["c++", mapped, f"-Wa,-I{folder}", "-c", "a"], "CXX", "/").options
-
-    assert words("/a", "/a/project/aot") == words("/b", "/b/project/aot")
-    assert words("/a", "/a/data") != words("/b", "/b/data")
 
 
 def test_versions_tell_what_a_wrapper_hides() -> None:

@@ -89,22 +89,6 @@ def test_who_takes_the_tokens(
     assert unit.threads == max([1, *(int(word[-1]) for word in said if "threads" in word)])
 
 
-def test_without_a_jobserver_there_is_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MAKEFLAGS", raising=False)
-    bench = UnitRun(tmp_path, jobs=8, compilers="cuda=13.0")
-    assert launch(bench)[:-1] == ["left=-"]
-
-
-def test_memory_bounds_the_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: JobServer
-) -> None:
-    monkeypatch.setenv("MAKEFLAGS", server.environment["MAKEFLAGS"])
-    bench = UnitRun(tmp_path, memory=7000, jobs=8, compilers="cuda=13.0")
-    assert launch(bench)[0] == "--threads=2"  # 3072 MiB each
-
-
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_object_is_the_same_with_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: JobServer
@@ -140,16 +124,6 @@ def launch(bench: UnitRun, *flags: str) -> list[str]:
     return (bench.root / "starts").read_text().split()
 
 
-def test_a_folder_that_the_user_asked_for_is_the_users(tmp_path: Path) -> None:
-    from kbuild.build.unit.compiler import NvccIntermediates
-
-    mine = CompileCommand(
-        ["nvcc", "--keep", "--keep-dir=/mine", "-c", "a.cu", "-o", "a.o"], "CUDA", "/p"
-    )
-    with NvccIntermediates(mine, str(tmp_path)) as kept:
-        assert kept.options == []
-
-
 def test_a_token_is_lent_while_a_unit_waits_for_another(server: JobServer) -> None:
     tokens = JobserverTokens(str(server.path))
     assert server.drain() == 3  # all are taken, one of them by this unit
@@ -162,12 +136,6 @@ def test_a_token_is_lent_while_a_unit_waits_for_another(server: JobServer) -> No
     tokens.lend(wait, lambda: False)
     assert seen == [1]
     assert server.drain() == 0  # it has one again
-
-
-def test_a_lent_token_does_not_come_back_after_the_end(server: JobServer) -> None:
-    server.drain()
-    JobserverTokens(str(server.path)).lend(lambda: None, lambda: True)
-    assert server.drain() == 1
 
 
 def test_nobody_to_ask() -> None:

@@ -87,14 +87,6 @@ def test_what_was_put_back_was_another_file_meanwhile(bench: UnitRun) -> None:
     assert bench.starts == 3
 
 
-def test_another_mode_is_no_other_content(bench: UnitRun) -> None:
-    bench.compile("a.cpp", include(bench))
-    bench.write("a.cpp", '//! run chmod 600 include/x.h\n#include "x.h"\n')
-    bench.compile("a.cpp", include(bench))
-    assert bench.starts == 2
-    assert bench.log.units[1].changed == ""
-
-
 @pytest.mark.parametrize("file", ["include/x.h", "a.cpp"])
 def test_a_file_that_does_not_rest_is_named(bench: UnitRun, file: str) -> None:
     bench.write("a.cpp", f'//! run cp {file} z; cat z > {file}\n#include "x.h"\n')
@@ -103,13 +95,6 @@ def test_a_file_that_does_not_rest_is_named(bench: UnitRun, file: str) -> None:
     assert bench.starts == 2
     assert entries(bench) == []
     assert not list((bench.root / "tree").iterdir())
-
-
-def test_a_compiler_that_changes_meanwhile_is_started_again(bench: UnitRun) -> None:
-    once = f"test -f done || {{ touch done; echo '# newer' >> {bench.compiler}; }}"
-    bench.write("a.cpp", f"//! run {once}\n")
-    bench.compile("a.cpp")
-    assert bench.log.units[0].changed == str(bench.compiler)
 
 
 def test_an_error_in_a_half_saved_file_is_not_the_last_word(bench: UnitRun) -> None:

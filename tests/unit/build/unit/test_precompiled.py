@@ -217,27 +217,6 @@ def test_header_of_the_project_that_hides_one(place: Place) -> None:
     assert target.read_bytes() == place.without()[0]
 
 
-def test_header_of_the_project_that_one_asks_for(place: Place) -> None:
-    path = place.root / "torch-a" / "torch" / "b.h"
-    path.write_text("#pragma once\n#if __has_include(<extra.h>)\n#include <extra.h>\n#else\n"
-                    "inline int b() { return 1; }\n#endif\n")  # fmt: skip
-    os.utime(path, (1e9, 1e9))
-    place.warm()
-    extra = place.project / "extra.h"
-    extra.write_text("inline int b() { return 7; }\n")
-    os.utime(extra, (1e9, 1e9))
-    target = place.compile()
-    assert place.precompiled is None
-    assert target.read_bytes() == place.without()[0]
-
-
-def test_other_name_of_a_place(place: Place) -> None:
-    place.warm()
-    place.options = (*place.options, f"-ffile-prefix-map={place.root}=/elsewhere")
-    place.compile()
-    assert place.precompiled is None
-
-
 def test_macro_that_a_header_reads_after_all(place: Place) -> None:
     """GCC refuses the file; the unit is compiled without it, and it is not made again."""
     place.header("b.h", "int b(int CPU_KERNEL = 2)")
@@ -285,39 +264,3 @@ def test_full_disk_is_no_refusal(
     for number in range(3):
         place.compile(f"{source}// again {number}\n", "warm.cpp")
     assert place.precompiled == (None if is_refusal else "made")
-
-
-def test_damaged_file_is_no_failure(place: Place) -> None:
-    place.warm()
-    (compiled,) = (place.root / "cache" / "headers").rglob("*.gch")
-    compiled.write_bytes(b"gpch" + bytes(100))
-    target = place.compile()
-    assert place.log[-1]["status"] == 0
-    assert target.read_bytes() == place.without()[0]
-    assert not compiled.exists()
-
-
-def test_error_is_told_as_without(place: Place) -> None:
-    place.warm()
-    place.compile(f"{SOURCE}int y = z;\n")
-    assert place.log[-1]["status"] == 1
-    assert "x.cpp:4" in place.said
-    assert "headers/" not in place.said
-
-
-@pytest.mark.parametrize("words", [("-g",), ("-include", "torch/a.h"), ("-flto",)])
-def test_options_with_which_objects_could_differ(place: Place, words: tuple[str, ...]) -> None:
-    place.options = (*place.options, *words)
-    for number in range(4):
-        place.compile(f"{SOURCE}// {number}\n")
-        assert place.precompiled is None
-
-
-def test_switched_off_and_too_large(place: Place) -> None:
-    for number in range(4):
-        place.compile(f"{SOURCE}// {number}\n", limit=0)
-    assert not (place.root / "cache" / "headers").exists()
-    for number in range(4):
-        place.compile(f"{SOURCE}// a {number}\n", limit=1000)
-    assert place.log[-1].get("precompiled") is None
-    assert not list((place.root / "cache" / "headers").rglob("*.gch"))

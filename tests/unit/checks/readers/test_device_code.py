@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -19,9 +17,8 @@ from kbuild.checks.readers.device_code import read_device_code
 from kbuild.checks.readers.device_image import (
     DeviceCodeError,
     DeviceImage,
-    summarize_images,
 )
-from tests.support.device_code import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
+from tests.support.device_code import MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 Reader = Callable[[mmap, int, int], Iterator[DeviceImage]]
 
@@ -98,20 +95,6 @@ def packed(plain: bytes, version: int) -> bytes:
     return head + struct.pack(size, *numbers) + body
 
 
-def test_several_sources_make_several_containers(read: Callable[..., list[DeviceImage]]) -> None:
-    first, second = fatbin((MACHINE, "80"), (PTX, "80")), fatbin((MACHINE, "90a"), (LTO, "90"))
-    found = read(
-        cuda.read_fat_binaries, b"\xff" * 8 + first + bytes(24) + second + bytes(8), start=8
-    )
-    assert shown(found) == ["8.0 machine", "8.0 ptx", "9.0a machine", "9.0 ir"]
-    assert {image.container for image in found} == {8, 8 + len(first) + 24}
-    found = read(
-        hip_bundles.read_offload_bundles,
-        bundle("gfx942", size=100) + bytes(3996) + bundle("gfx906"),
-    )
-    assert [(image.arch, image.size) for image in found] == [("gfx942", 100), ("gfx906", 64)]
-
-
 GOOD = fatbin((MACHINE, "80"), (PTX, "90"))
 
 
@@ -148,31 +131,6 @@ def test_damage(
 ) -> None:
     with pytest.raises(DeviceCodeError, match=what):
         read(reader, data)
-
-
-@pytest.mark.parametrize("name", ["cuda132.fatbin", "cuda124.fatbin", "clang21.hipfb"])
-def test_random_damage_ends_in_words(read: Callable[..., list[DeviceImage]], name: str) -> None:
-    whole, dice = (REAL / name).read_bytes(), random.Random(name)  # noqa: S311
-    reader = hip_bundles.read_offload_bundles if name.endswith("hipfb") else cuda.read_fat_binaries
-    for _ in range(300):
-        data = bytearray(whole[: dice.randrange(8, len(whole))])
-        for _ in range(dice.randrange(4)):
-            data[dice.randrange(min(len(data), 128))] = dice.randrange(256)
-        with suppress(DeviceCodeError):
-            read(reader, bytes(data))
-
-
-def test_images_are_added_up(read: Callable[..., list[DeviceImage]]) -> None:
-    found = read(cuda.read_fat_binaries, GOOD + GOOD)
-    machine, ptx = summarize_images(found)
-    assert machine.to_json() == {
-        "backend": "cuda",
-        "arch": "8.0",
-        "kind": "machine",
-        "images": 2,
-        "size": 2 * (64 + 64),
-    }
-    assert (ptx.arch, ptx.kind, ptx.images) == ("9.0", "ptx", 2)
 
 
 @pytest.mark.compile

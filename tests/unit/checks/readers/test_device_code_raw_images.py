@@ -83,11 +83,6 @@ def test_what_is_none(part, words):
         read(part)
 
 
-def test_what_is_cut_off():
-    with pytest.raises(DeviceCodeError, match="is cut off"):
-        read(noted("90a"), cut=32)
-
-
 def test_ptx_serves_its_own_arch():
     assert missing_archs(read(PTX), PromisedArchs.of(["8.0+PTX"])) == ""
     assert missing_archs(read(older("80")), PromisedArchs.of(["8.0+PTX"])) == "PTX of 8.0"

@@ -73,17 +73,6 @@ class TestBuilds:
         assert shown.told[-1][0] <= shown.told[-1][1]
         assert max(total for _, total, _ in shown.told) == 6
 
-    def test_variants_are_said_and_tools_only_in_detail(self, release, tmp_path):
-        _, _, said = played(release, "build", tmp_path)
-        assert f"{VARIANTS[2]}: building\n" in said
-        assert "wheels-toolchain" not in said
-        assert "wheels-toolchain: building" in played(release, "build", tmp_path, verbosity=1)[2]
-
-    def test_everything_builders_say_on_request(self, release, tmp_path):
-        _, _, said = played(release, "build", tmp_path, verbosity=1)
-        assert f"{VARIANTS[0]}> unpacking\n" in said
-        assert "broken-toolchain> unzip" in said
-
 
 @pytest.mark.parametrize("release", ["2.8", "2.34"])
 class TestOtherPlaces:
@@ -94,12 +83,6 @@ class TestOtherPlaces:
         (log,) = tmp_path.glob("*torch213*.log")
         assert log.read_text().count("src/k.cpp") == 1
         assert not watch.reasons
-
-    def test_what_a_cache_has_is_fetched(self, release, tmp_path):
-        watch, shown, _ = played(release, "fetch", tmp_path)
-        assert not watch.builds
-        assert any(text.startswith("fetching my-kernel-torch213") for _, _, text in shown.told)
-        assert "file:///srv/cache" in played(release, "fetch", tmp_path, verbosity=1)[2]
 
 
 def test_a_machine_that_cannot_build_is_named(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,21 +93,6 @@ class TestConfiguration:
             assert path.stat().st_mode & 0o005 == (0o005 if path.is_dir() else 0o004)
         assert (tmp_path / "own").stat().st_mode & 0o077 == 0  # others do not get that far
 
-    def test_a_folder_of_certificates(self, tmp_path, odd):
-        (odd / "one.pem").write_text("one")
-        (odd / "gone.pem").symlink_to("nothing")
-        read = options(lent(IndexSettings(cert=str(odd)), tmp_path / "own"))
-        assert [path.name for path in Path(read["cert"]).iterdir()] == ["one.pem"]
-
-    def test_certificates_of_the_machine_where_pip_names_none(self, tmp_path, odd):
-        (odd / "bundle.pem").write_text("bundle")
-        made = lent(IndexSettings(), tmp_path / "own", SSL_CERT_FILE=str(odd / "bundle.pem"))
-        assert Path(options(made)["cert"]).read_text() == "bundle"
-
-    def test_what_is_not_there_keeps_its_name(self, tmp_path):
-        made = lent(IndexSettings(cert="/nowhere/ca.pem"), tmp_path / "own")
-        assert options(made)["cert"] == "/nowhere/ca.pem"
-
     def test_all_is_gone_afterwards(self, nix, runner, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with sandbox_pip_settings(nix, runner) as made:
@@ -119,11 +103,6 @@ class TestConfiguration:
             (folder,) = (path for path in tmp_path.glob("*/*") if path.is_dir())
             assert folder.with_name(f"{folder.name}.lock").is_file()
         assert list(tmp_path.iterdir()) == []
-
-    def test_a_folder_that_cannot_be_named_is_not_used(self, nix, runner, odd, monkeypatch):
-        monkeypatch.setattr("tempfile.tempdir", str(odd))
-        with sandbox_pip_settings(nix, runner) as made:
-            assert " " not in made.places[0]
 
 
 class TestCredentials:
@@ -147,12 +126,6 @@ class TestCredentials:
         assert [line.split()[1] for line in text.splitlines()] == ["one", "two", "three"]
         assert 'password "x#y"' in text
 
-    @pytest.mark.parametrize("text", ["machine", "", "machine other login a password b\n"])
-    def test_nothing_that_counts(self, tmp_path, odd, text):
-        (odd / "netrc").write_text(text)
-        made = lent(IndexSettings(HTTPS), tmp_path / "own", NETRC=str(odd / "netrc"))
-        assert not Path(made.environment["PIP_CONFIG_FILE"]).with_name("pip.conf.netrc").exists()
-
 
 class TestFolders:
     def test_of_wheels(self, tmp_path):
@@ -170,12 +143,6 @@ class TestFolders:
         made = lent(IndexSettings(find_links=places), tmp_path / "own")
         assert made.places[1:] == (str(wheels), str(elsewhere), str(more))
 
-    def test_a_link_to_a_folder_is_lent_as_what_it_names(self, tmp_path):
-        (tmp_path / "wheels").mkdir()
-        (tmp_path / "link").symlink_to("wheels")
-        made = lent(IndexSettings(find_links=(str(tmp_path / "link"),)), tmp_path / "own")
-        assert made.places[1:] == (f"{tmp_path}/link={tmp_path}/wheels",)
-
     def test_what_other_users_cannot_read_is_told(self, tmp_path):
         for name, mode in (("open", 0o755), ("closed", 0o700)):
             (tmp_path / name).mkdir()
@@ -185,13 +152,6 @@ class TestFolders:
         made = write_pip_settings(settings, tmp_path / "own", {}, "no-such-group")
         assert made.unreadable == (str(tmp_path / "closed"),)
         assert write_pip_settings(settings, tmp_path / "own", {}).unreadable == ()
-
-    def test_relative_ones_are_named_in_full(self, tmp_path, monkeypatch):
-        (tmp_path / "wheels").mkdir()
-        monkeypatch.chdir(tmp_path)
-        made = lent(IndexSettings(find_links=("wheels",)), tmp_path / "own")
-        assert options(made)["find-links"] == str(tmp_path / "wheels")
-        assert made.places[1:] == (str(tmp_path / "wheels"),)
 
     def test_of_an_index_and_of_what_its_pages_link_to(self, tmp_path):
         index, files = tmp_path / "home" / "simple", tmp_path / "home" / "files"
@@ -205,14 +165,3 @@ class TestFolders:
         (index / "b" / "index.html").write_text(f'<a href="file://{absolute}/b.whl">b</a>')
         made = lent(IndexSettings(extra_index_urls=(f"file://{index}",)), tmp_path / "own")
         assert set(made.places[1:]) == {str(index), str(files), str(absolute)}
-
-    def test_many_folders_of_files_as_the_one_that_they_are_in(self, tmp_path):
-        index = tmp_path / "simple"
-        for number in range(40):
-            folder = tmp_path / "packages" / str(number)
-            folder.mkdir(parents=True)
-            (index / str(number)).mkdir(parents=True)
-            link = f'<a href="../../packages/{number}/a.whl">a</a>'
-            (index / str(number) / "index.html").write_text(link)
-        made = lent(replace(IndexSettings(), index_url=f"file://{index}"), tmp_path / "own")
-        assert set(made.places[1:]) == {str(index), str(tmp_path / "packages")}

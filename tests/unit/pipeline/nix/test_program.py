@@ -62,25 +62,6 @@ class TestAsking:
         assert sandbox.state == state
         assert bool(sandbox.warning) == (state != "on")
 
-    def test_settings_that_are_not_told_count_as_off(self, tmp_path):
-        runner = PlayedNix("2.8", tmp_path, settings={})
-        assert find_nix(tmp_path, runner).sandbox.state == "off"
-
-    def test_a_group_without_users(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("kbuild.pipeline.nix.program.is_root", lambda: True)
-        settings = SETTINGS | {"build-users-group": "nobody-is-in-this-group"}
-        with pytest.raises(ToolchainError, match="which has none"):
-            find_nix(tmp_path, PlayedNix("2.8", tmp_path, settings=settings))
-        automatic = settings | {"auto-allocate-uids": True}
-        assert find_nix(tmp_path, PlayedNix("2.34", tmp_path, settings=automatic)).sandbox.has_users
-
-    @pytest.mark.parametrize(
-        ("store", "is_own"),
-        [("local", True), ("local?root=/srv", True), ("/srv/store", True), ("daemon", False)],
-    )
-    def test_whether_a_daemon_builds(self, tmp_path, store, is_own):
-        assert find_nix(tmp_path, PlayedNix("2.26", tmp_path, store=store)).is_own_store is is_own
-
     def test_the_group_that_builds(self, tmp_path, monkeypatch):
         monkeypatch.setattr("kbuild.pipeline.nix.program._group_members", lambda _: 4)
         grouped = SETTINGS | {"build-users-group": "nixbld"}
@@ -88,10 +69,6 @@ class TestAsking:
         assert (nix.sandbox.group, nix.sandbox.has_users) == ("nixbld", True)
         alone = find_nix(tmp_path / "other", PlayedNix("2.8", tmp_path))
         assert (alone.sandbox.group, alone.sandbox.has_users) == ("", False)
-
-    def test_too_old(self, tmp_path):
-        with pytest.raises(ToolchainError, match=r"2\.3\.3 is too old"):
-            find_nix(tmp_path, PlayedNix("2.3", tmp_path))
 
     def test_a_store_that_cannot_be_opened_is_not_remembered(self, tmp_path):
         class Closed(PlayedNix):
@@ -103,11 +80,3 @@ class TestAsking:
         with pytest.raises(ToolchainError, match="cannot connect to the daemon"):
             find_nix(tmp_path, Closed("2.26", tmp_path))
         assert find_nix(tmp_path, PlayedNix("2.26", tmp_path)).version.minor == 26
-
-
-def test_no_nix(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", str(tmp_path))
-    with pytest.raises(ToolchainError, match="not installed") as caught:
-        find_nix(tmp_path, PlayedNix("2.8", tmp_path))
-    assert "--driver nix" in caught.value.hint

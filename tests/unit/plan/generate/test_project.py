@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 import tomli
-from jinja2 import UndefinedError
 
 from kbuild.backends import BACKENDS
-from kbuild.plan.generate.project import generate, generate_project, ops_text
+from kbuild.plan.generate.project import generate, generate_project
 from kbuild.system import rendering
 from tests.support.plans import SECTIONS, plan_of
 
@@ -39,26 +38,6 @@ def test_same_plans_same_bytes_whatever_the_hash_seed():
     assert digests("1") == digests("2")
 
 
-def test_the_order_of_plans_does_not_matter():
-    plans = [plan_of(name) for name in COMPILED]
-    assert generate_project(plans).digest == generate_project(plans[::-1]).digest
-
-
-@pytest.mark.parametrize("variant", SECTIONS)
-def test_a_second_write_touches_nothing(variant, tmp_path):
-    files = generate(plan_of(variant))
-    files.write(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    report = generate(plan_of(variant)).write(tmp_path)
-    assert not report.written
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-
-
-@pytest.mark.parametrize("path", sorted(PROJECT.rglob("*.j2")), ids=lambda path: path.name)
-def test_templates_are_small(path):
-    assert len(path.read_text().splitlines()) <= 80
-
-
 def test_only_language_snippets_know_backends():
     names = "|".join(BACKENDS.names())
     texts = {path: path.read_text() for path in (ROOT / "kbuild" / "generate").glob("*.py")}
@@ -68,16 +47,6 @@ def test_only_language_snippets_know_backends():
     assert len(texts) > 15
     found = {path.name: re.findall(rf"\b({names})\b", text) for path, text in texts.items()}
     assert {name: hits for name, hits in found.items() if hits} == {}
-
-
-def test_a_missing_value_is_an_error():
-    with pytest.raises(UndefinedError):
-        rendering.render("project/setup.py.j2")
-
-
-@pytest.mark.parametrize("variant", SECTIONS)
-def test_ops_is_python_3_9(variant):
-    ast.parse(ops_text(plan_of(variant)), feature_version=(3, 9))
 
 
 def test_a_variant_has_one_file_of_its_own():
@@ -108,12 +77,6 @@ def test_a_plug_in_brings_the_cmake_of_its_language(tmp_path, monkeypatch):
     assert b"set(KBUILD_DEVICE_LANGUAGES ACME)" in files[f"cmake/variants/{plan.variant}.cmake"]
 
 
-def test_no_trailing_spaces():
-    for name in SECTIONS:
-        for path, data in generate(plan_of(name)).items():
-            assert not re.search(rb"[ \t]\n", data), (name, path)
-
-
 @pytest.mark.parametrize(
     ("names", "backend"),
     [(COMPILED[:1], "scikit_build_core.build"), (["torch-cuda"], "setuptools.build_meta")],
@@ -125,19 +88,7 @@ def test_pyproject_is_toml(names, backend):
     assert data["tool"]["pytest"]["ini_options"]["markers"][0].startswith("kernels_ci")
 
 
-def test_python_only_packages_are_found_by_their_python_name():
-    files = generate_project([plan_of("torch-cuda")])
-    found = tomli.loads(files["pyproject.toml"].decode())["tool"]["setuptools"]["packages"]["find"]
-    assert found == {"where": ["torch-ext"], "include": ["fast_relu", "fast_relu.*"]}
-
-
 def test_a_project_written_elsewhere_finds_its_sources(tmp_path):
     root, target = tmp_path / "kernel", tmp_path / "kernel" / "out"
     files = generate_project([plan_of(COMPILED[0])], root, target)
     assert b'KBUILD_SOURCE_DIR "${CMAKE_CURRENT_SOURCE_DIR}/.."' in files["CMakeLists.txt"]
-
-
-def test_mixed_projects_are_compiled_ones():
-    files = generate_project([plan_of(COMPILED[0]), plan_of("torch-tpu")])
-    assert b"scikit_build_core" in files["pyproject.toml"]
-    assert "cmake/variants/torch-tpu.cmake" not in files

@@ -23,11 +23,6 @@ def opened(project, text):
     return found.edition, found.file.framework_key, found.file.general.version
 
 
-def test_edition_5(project):
-    text = GENERAL.replace("version = 2", "version = 2\nedition = 5")
-    assert opened(project, text + "[torch]\n") == (5, "torch", 2)
-
-
 def test_edition_4_opens_with_advice(project, said):
     text = GENERAL + "[torch]\nstable-abi = '2.11'\n"
     assert opened(project, text) == (4, "torch", 2)
@@ -45,12 +40,6 @@ def test_edition_4_opens_with_advice(project, said):
 def test_edition_3_opens_with_advice(project, said, text, framework, version):
     assert opened(project, text) == (3, framework, version)
     assert f"warning: general: this is an edition 3 file\n  hint: {ADVICE}" in said(text)
-
-
-def test_edition_3_without_a_licence(said):
-    found = said(NOARCH.replace('license = "MIT"\n', ""))
-    assert "general.license: is missing; edition 3 did not need it, but edition 5 does" in found
-    assert found.count("general.license") == 1
 
 
 @pytest.mark.parametrize(
@@ -99,12 +88,3 @@ def test_keys_of_edition_5_ask_for_the_edition(said, key):
 def test_editions_that_are_not_read(said, edition, words):
     text = GENERAL.replace("version = 2", f"version = 2\nedition = {edition}") + "[torch]\n"
     assert f"build.toml:4: general.edition: {words}" in said(text)
-
-
-def test_other_problems_come_with_a_wrong_edition_but_not_with_a_newer_one(say):
-    text = GENERAL.replace("version = 2", "edition = 4\nversion = -2")
-    assert {problem.key for problem in say(text + "[torch]")} >= {
-        "general.edition",
-        "general.version",
-    }
-    assert len(say(text.replace("= 4", "= 6") + "[nonsense]")) == 1

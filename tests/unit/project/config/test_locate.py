@@ -10,7 +10,7 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbuild.project.config.locate import LineIndex, SourceSpan
+from kbuild.project.config.locate import LineIndex
 
 TEXT = '''\
 # a comment with [brackets] = "and quotes
@@ -80,10 +80,6 @@ def test_spans(path, is_about_key, marked):
     assert span.source[span.column - 1 : span.column - 1 + span.length] == marked
 
 
-def test_no_span():
-    assert LineIndex(TEXT).span(("absent",)) == SourceSpan(0)
-
-
 @pytest.mark.parametrize(
     ("path", "line"),
     [
@@ -120,19 +116,10 @@ def test_line_of(path, line):
     assert LineIndex(TEXT).of(path) == line
 
 
-def test_a_missing_key_is_reported_at_the_table_around_it():
-    assert LineIndex(TEXT).of(("general", "cuda", "maxver")) == 23
-    assert LineIndex(TEXT).of(("absent", "key")) == 0
-
-
 def test_a_table_is_where_its_own_header_is():
     lines = LineIndex("[a.b]\nx = 1\n[a]\ny = 2\n")
     assert lines.of(("a",)) == 3
     assert lines.of(("a", "b")) == 1
-
-
-def test_windows_line_ends():
-    assert LineIndex('[a]\r\nb = [\r\n"x",\r\n"y"]\r\n').of(("a", "b", 1)) == 4
 
 
 keys = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_ .\"'é\n"), max_size=6)

@@ -40,16 +40,6 @@ def test_edition_3_gains_version_and_framework():
     )
 
 
-def test_edition_5_is_left_alone():
-    once = update_text(V4)
-    assert update_text(once) == once
-
-
-def test_snake_case_is_left_alone_because_other_tools_know_no_other():
-    text = V4.replace("[torch]\nsrc = ['a.cpp']", "[torch-noarch]\ncuda_capabilities = ['9.0']")
-    assert update_text(text).replace("edition = 5\n", "") == text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -83,9 +73,3 @@ def test_what_cannot_be_rewritten(text, words):
     with pytest.raises(ConfigError) as raised:
         update_text(text)
     assert words in str(raised.value)
-
-
-def test_a_broken_torch_table_is_never_replaced():
-    text = V4 + "stable-abi = { cpu = '2.11' }\n"
-    assert "torch-noarch" not in update_text(text)
-    assert update_text(text).count("\n") == text.count("\n") + 1

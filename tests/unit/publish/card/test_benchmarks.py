@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from kbuild.publish.card.benchmarks import read_results
-from kbuild.publish.card.sections import size_text, time_text
+from kbuild.publish.card.facts import read_results
 
 
 def test_what_kbuild_measured_has_the_figures_of_its_table(tmp_path):
@@ -24,26 +21,3 @@ def test_what_kbuild_measured_has_the_figures_of_its_table(tmp_path):
     assert (timing.time, timing.deviation, timing.reference) == (2.0, 0.25, 1.8)
     assert (timing.speedup, older.speedup) == (0.89, 0.9)
     assert (client.time, client.deviation, client.reference) == (3.0, 9.0, 2.9)
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (0.00042, "0.42 µs"),
-        (0.0123, "12.3 µs"),
-        (0.9996, "1 ms"),
-        (1.2345, "1.23 ms"),
-        (123.4, "123 ms"),
-        (1200, "1.2 s"),
-        (1234567, "1230 s"),
-    ],
-)
-def test_times_in_words(milliseconds, text):
-    assert time_text(milliseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(None, ""), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2.5e9, "2.5 GB")]
-)
-def test_sizes_in_words(size, text):
-    assert size_text(size) == text

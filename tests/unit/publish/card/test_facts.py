@@ -9,8 +9,7 @@ import pytest
 
 from kbuild.plan.project import open_project
 from kbuild.publish.card import CardError
-from kbuild.publish.card.benchmarks import read_results
-from kbuild.publish.card.facts import read_facts
+from kbuild.publish.card.facts import read_facts, read_results
 from kbuild.system.errors import ConfigError
 
 BUILD = """\
@@ -88,11 +87,6 @@ def test_where_it_is_published(project):
     assert project(branch="other").load == 'revision="other"'
 
 
-def test_planned_variants_before_the_first_build(project):
-    (found,) = project().variants
-    assert (found.name, found.size, found.dirty) == ("torch-cpu", None, False)
-
-
 def test_built_variants(project, tmp_path):
     folder = built(tmp_path, "torch-cpu")
     built(tmp_path, "torch-cuda", version=1)
@@ -125,31 +119,6 @@ def test_dirty_variants(project, tmp_path, metadata):
     assert found.build == "1a2b3c4"
 
 
-def test_variants_of_a_changed_builder(project, tmp_path):
-    made = {"version": "1", "commit": "b" * 40, "dirty": True}
-    built(tmp_path, "torch-cpu", provenance={"kernel-builder": made})
-    (found,) = project().variants
-    assert found.by_dirty_builder
-    assert not found.dirty
-
-
-def test_packages_that_only_a_variant_needs(project, tmp_path):
-    built(tmp_path, "torch-cpu", **{"python-depends": ["einops", "triton"]})
-    assert project().python_depends == ("einops", "triton")
-
-
-def test_packages_are_named_as_pip_finds_them(project, tmp_path):
-    built(tmp_path, "torch-cpu", **{"python-depends": ["tvm-ffi"]})
-    assert project().python_depends == ("einops", "apache-tvm-ffi")
-
-
-def test_archs_are_in_the_order_of_their_numbers(project, tmp_path):
-    backend = {"type": "cuda", "archs": ["10.0", "7.5", "9.0"]}
-    built(tmp_path, "torch213-cxx11-cu130-x86_64-linux", backend=backend)
-    (variant,) = project().variants
-    assert variant.archs == ("7.5", "9.0", "10.0")
-
-
 class TestResults:
     def test_what_the_client_writes(self, tmp_path):
         (tmp_path / "a gpu.json").write_text(json.dumps(RESULTS))
@@ -159,23 +128,6 @@ class TestResults:
         large, small = run.timings
         assert (large.workload, large.speedup) == ("large", 4.0)
         assert (small.workload, small.speedup, small.iterations) == ("small", None, 100)
-
-    def test_the_clients_own_payload(self, tmp_path):
-        benchmark = pytest.importorskip("kernels.cli.benchmark")
-        timing = benchmark.TimingResults(0.5, 0.1, 0.4, 0.6, 100, verified=True, ref_mean_ms=2.0)
-        machine = benchmark.MachineInfo("N/A", "CPU", "2.13.0", "Linux", "x86_64")
-        result = benchmark.BenchmarkResult({"A.b": timing}, machine, "1a2b3c4", "benchmarks")
-        (tmp_path / "cpu.json").write_text(json.dumps(result.to_payload()))
-        (run,) = read_results(tmp_path)
-        assert (run.machine, run.software) == ("x86_64", "Torch 2.13.0, CPU")
-        assert (run.timings[0].workload, run.timings[0].time) == ("b", 0.5)
-
-    def test_classes_stay_in_the_names_when_there_are_several(self, tmp_path):
-        results = [{"workload": w, "timingResults": {"mean_ms": 1}} for w in ("A.x", "B.x")]
-        (tmp_path / "x.json").write_text(json.dumps({"results": results}))
-        (run,) = read_results(tmp_path)
-        assert [timing.workload for timing in run.timings] == ["A.x", "B.x"]
-        assert run.machine == "an unnamed machine"
 
     @pytest.mark.parametrize(
         "text",

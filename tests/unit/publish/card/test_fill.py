@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kbuild.publish.card import CardError, card_text
-from kbuild.publish.card.markdown import remove_digest_line, split_blocks
-from kbuild.publish.card.model import CardFacts
+from kbuild.publish.card.markdown import split_blocks
 from kbuild.publish.card.sections import SECTIONS
 
 ROOT = Path(__file__).parents[4]
@@ -68,10 +67,6 @@ def part(name: str, inside: str = "\n") -> str:
 
 
 class TestTemplates:
-    def test_names(self, facts):
-        template = FRONT + "# {{ name }}\n{% for f in functions %}\n- `{{ f }}`\n{% endfor %}\n"
-        assert body(card_text(template, facts)) == "# relu\n- `relu`\n- `ops`\n"
-
     def test_cards_of_the_reference_tool(self, facts):
         text = card_text(FOREIGN, facts)
         assert body(text).splitlines() == [
@@ -109,13 +104,6 @@ class TestTemplates:
 
 
 class TestParts:
-    def test_every_part_of_the_template_of_init_is_filled(self, facts):
-        blocks = [
-            found for found in split_blocks(card_text(INIT, facts)) if not isinstance(found, str)
-        ]
-        assert tuple(block.name for block in blocks) == SECTIONS
-        assert {block.name for block in blocks if not block.content.strip()} == {"notice"}
-
     def test_what_they_say(self, facts):
         text = card_text(INIT, facts)
         for line in (
@@ -132,40 +120,6 @@ class TestParts:
         ):
             assert f"\n{line}\n" in text, line
 
-    def test_another_branch_than_that_of_the_version(self, facts):
-        text = card_text(part("usage"), replace(facts, branch="next"))
-        assert 'get_kernel("org/relu", revision="next")' in text
-        assert "version=1" in card_text(part("usage"), replace(facts, branch="v1"))
-
-    def test_what_else_it_needs(self, facts):
-        needs = replace(facts, python_depends=("einops",), kernel_depends=("org/other",))
-        text = card_text(part("usage"), needs)
-        assert "# pip install kernels einops\n" in text
-        assert "It loads `org/other` as well.\n" in text
-
-    def test_results_of_another_build_are_said_to_be(self, facts):
-        other = replace(facts.runs[0], build="9999999")
-        text = card_text(part("benchmarks"), replace(facts, runs=(other,)))
-        assert "build `9999999` of the kernel, not the one that is published here." in text
-        assert "not the one" not in card_text(part("benchmarks"), facts)
-
-    def test_before_anything_is_built(self, facts):
-        bare = tuple(replace(found, size=None) for found in facts.variants)
-        text = card_text(part("variants"), replace(facts, variants=bare))
-        assert "| variant | backend | Torch | system | architectures |\n" in text
-
-    def test_empty_facts_leave_empty_parts(self):
-        facts = CardFacts("org/x", "x", 0, "MIT")
-        text = card_text(INIT, facts)
-        assert "##" in text  # usage and origin always are
-        for name in ("summary", "functions", "layers", "variants", "benchmarks", "notice"):
-            assert re.search(rf"<!-- kbuild:{name} \w+ -->\n<!-- /kbuild:{name} -->", text), name
-
-    def test_unknown_parts(self, facts):
-        with pytest.raises(CardError, match="no part `function`") as caught:
-            card_text(part("function"), facts)
-        assert "functions" in caught.value.hint
-
     @pytest.mark.parametrize(
         ("text", "words"),
         [
@@ -178,12 +132,6 @@ class TestParts:
         with pytest.raises(CardError, match=words):
             card_text(text, facts)
 
-    def test_docstrings_are_no_templates(self, facts):
-        public_api = replace(facts.public_api, doc="Uses {{ braces }} and {% these %}.")
-        text = card_text(INIT, replace(facts, public_api=public_api))
-        assert "Uses {{ braces }} and {% these %}." in text
-        assert card_text(text, replace(facts, public_api=public_api)) == text
-
 
 class TestNotice:
     def test_dirty_and_faulty_variants_are_named(self, facts):
@@ -194,13 +142,6 @@ class TestNotice:
         text = card_text(INIT, told)
         assert f"The source of `{first.name}` differed from the commit" in text
         assert f"> - `{second.name}`: it is broken\n" in text
-
-    def test_a_changed_builder_is_said(self, facts):
-        first, second = facts.variants
-        told = replace(first, by_dirty_builder=True)
-        text = card_text(INIT, replace(facts, variants=(told, replace(second, dirty=True))))
-        assert f"> **Not built by a release.** A modified kbuild built `{first.name}`" in text
-        assert f"The source of `{second.name}` differed" in text
 
     def test_overruled_checks_are_named_with_their_reasons(self, facts):
         first, second = facts.variants
@@ -232,10 +173,6 @@ class TestNotice:
 
 
 class TestAgain:
-    def test_filled_twice_is_filled_once(self, facts):
-        text = card_text(INIT, facts)
-        assert card_text(text, facts) == text
-
     def test_new_facts_replace_old_ones(self, facts, other_facts):
         text = card_text(card_text(INIT, facts), other_facts)
         assert "version=2" in text
@@ -250,31 +187,6 @@ class TestAgain:
         assert "Clip at zero, in place." in again
         assert "relu(x) -> Tensor" in again
         assert "version=2" in again
-
-    def test_an_emptied_part_is_filled_again(self, facts):
-        text = card_text(INIT, facts)
-        emptied = re.sub(
-            r"<!-- kbuild:usage .*?(?=<!-- /kbuild:usage)",
-            r"<!-- kbuild:usage -->\n",
-            text,
-            flags=re.DOTALL,
-        )
-        assert "version=1" not in emptied
-        assert "version=1" in card_text(emptied, facts)
-
-    def test_an_edited_card_is_known_forever(self, facts, other_facts):
-        text = card_text(INIT, facts)
-        assert remove_digest_line(text) == (SEAL.sub("", text), False)
-        for edited in (text.replace("# relu", "# ReLU"), f"{text}More.\n"):
-            again = card_text(edited, other_facts)
-            assert remove_digest_line(again)[1]
-            assert remove_digest_line(card_text(again, facts))[1]
-            assert again.endswith("<!-- kbuild:filled edited -->\n")
-
-    def test_line_ends_of_a_checkout_are_no_edit(self, facts):
-        text = card_text(INIT, facts).replace("\n", "\r\n")
-        assert remove_digest_line(text)[1] is False
-        assert card_text(text, facts) == text
 
 
 MARKS = re.compile(r"<!--|-->|\{[{%#]|\b(?:TODO|FIXME|TBD)\b|\A\ufeff?---")
@@ -300,13 +212,3 @@ def test_hand_written_text_survives_byte_for_byte(facts, other_facts, pieces, la
         assert found[:-1] == [text for text, _ in pieces]
         assert found[-1].removeprefix(last) in {"", "\n"}
     assert card_text(twice, facts) == once
-
-
-@NO_RESET
-@given(PROSE, PROSE)
-def test_edits_survive_byte_for_byte(facts, other_facts, outside, inside):
-    text = card_text(FRONT + part("usage") + "\nEnd.\n", facts)
-    edited = text.replace("End.", outside).replace("kernel.relu(x)", inside)
-    again = card_text(edited, other_facts)
-    found = [str(found) for found in split_blocks(body(again))]
-    assert found == [str(found) for found in split_blocks(body(edited))]

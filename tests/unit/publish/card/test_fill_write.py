@@ -28,13 +28,6 @@ def test_a_card(write, facts, tmp_path):
     assert (tmp_path / "CARD.md").read_text() == card_text(TEMPLATE, facts)
 
 
-def test_the_same_again_writes_nothing(write, facts, tmp_path):
-    write(facts)
-    before = (tmp_path / "CARD.md").stat().st_mtime_ns
-    assert not write(facts).changed
-    assert (tmp_path / "CARD.md").stat().st_mtime_ns == before
-
-
 def test_an_edited_card_keeps_its_text(write, facts, other_facts, tmp_path):
     write(facts)
     card = tmp_path / "CARD.md"
@@ -54,9 +47,3 @@ def test_a_faulty_card_leaves_the_old_one(write, facts, tmp_path):
     with pytest.raises(CardError):
         write(facts, "TODO\n")
     assert (tmp_path / "CARD.md").read_bytes() == before
-
-
-def test_what_is_no_text(write, facts, tmp_path):
-    (tmp_path / "CARD.md").write_bytes(b"\xff\xfe")
-    with pytest.raises(CardError, match="not UTF-8"):
-        write(facts)

@@ -123,15 +123,6 @@ def test_without_a_template_or_variants_there_is_no_card(card_project):
     assert not card_project.card.exists()
 
 
-def test_a_fault_is_a_warning_each_time(card_project):
-    (card_project.root / "CARD.md").write_text("TODO\n")
-    for _ in range(2):
-        assert card_project.refresh().startswith("warning: the card was not filled: CARD.md:1:")
-        assert card_project.path is None
-    (card_project.root / "CARD.md").write_text("Done.\n")
-    assert card_project.refresh() == f"filled {card_project.card}\n"
-
-
 def test_an_edited_card_is_said_to_be(card_project):
     card_project.refresh()
     card_project.card.write_text(f"{card_project.card.read_text()}Mine.\n")
@@ -155,7 +146,6 @@ def test_where_it_will_be_shown(card_project):
     text = make_project_card(project, card_project.build, publication=told)
     assert 'get_kernel("me/mine", revision="next")' in text
     assert "> - `torch-cpu`: it does not load\n" in text
-    assert fill_card(project, card_project.build, publication=told).path.read_text() == text
 
 
 def test_no_template_is_an_error_for_those_who_ask_for_a_card(card_project):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.plan.digest import digest_variant
+from kbuild.publish.card.markdown import with_notice
 from kbuild.publish.hub.candidate import UploadCandidate, examine_candidate, upload_obstacles
-from kbuild.publish.hub.card import with_notice
 from kbuild.publish.upload import overruled_warnings
 
 NAME = "torch-cpu"
@@ -39,12 +39,6 @@ def words(candidate: UploadCandidate) -> list[str]:
     return [reason.message for reason in upload_obstacles([candidate])]
 
 
-def test_what_is_not_sent_is_in_nobodys_way(variant: Path) -> None:
-    (variant / "__pycache__").mkdir()
-    (variant / "__pycache__" / "x.cpython-311.pyc").write_text("")
-    assert words(examine_candidate(variant)) == []
-
-
 def test_what_no_digest_counts_is_refused(variant: Path, tmp_path: Path) -> None:
     (variant / "empty").mkdir()
     (variant / "far").symlink_to(tmp_path)
@@ -71,13 +65,6 @@ def test_what_the_author_overruled_is_said_and_in_nobodys_way(variant: Path) -> 
     candidate = examine_candidate(variant)
     assert words(candidate) == []
     assert f"{NAME}: the errors of `ops` are overruled: wanted" in overruled_warnings([candidate])
-
-
-def test_development_builds_stay_here(variant: Path) -> None:
-    text = (variant / "metadata.json").read_text()
-    (variant / "metadata.json").write_text(text.replace("_demo_cpu_1", "_demo_cpu_dev"))
-    message = "a development build: other versions have the same op namespace"
-    assert words(examine_candidate(variant)) == [message]
 
 
 def test_what_protects_users_is_never_overruled(variant: Path) -> None:

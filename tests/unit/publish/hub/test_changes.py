@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbuild.publish.hub.changes import (
-    BranchChanges,
     conflicting_paths,
     split_into_commits,
     version_changes,
@@ -85,17 +84,6 @@ class TestBatches:
         assert all(path.startswith(f"build/{CUDA}/") for path in told[2])
         assert told[3] == ["README.md"]
 
-    def test_bytes_inside_a_commit_are_limited(self) -> None:
-        big = read_upload_file("build/a/x", b"")
-        entries = [
-            type(big)(f"build/v{n}/x", b"", 9 << 20, f"{n:064}", f"{n:040}") for n in range(50)
-        ]
-        parts = split_into_commits(BranchChanges(tuple(entries)))
-        assert len(parts) == 3
-        assert max(sum(e.size for e in part.adds) for part in parts) <= 200 << 20
-        large = [type(big)(e.path, b"", 11 << 20, e.sha256, e.blob) for e in entries]
-        assert len(split_into_commits(BranchChanges(tuple(large)))) == 1
-
     @given(
         st.dictionaries(
             st.sampled_from([f"build/v{n}/f{m}" for n in range(4) for m in range(4)] + ["other"]),
@@ -127,15 +115,6 @@ class TestBatches:
 
 class TestOvertaken:
     LAYOUT = layout_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"})
-
-    def test_our_own_commits_do_not_count(self) -> None:
-        before = tree_of({**files_of(CPU, content=b"old"), f"build/{CPU}/gone.py": b"g"})
-        now = tree_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"})
-        assert conflicting_paths(self.LAYOUT, before, now) == ()
-
-    def test_other_variants_do_not_count(self) -> None:
-        now = tree_of({**files_of(CUDA), "LICENSE": b"l", "benchmarks/data.csv": b"d"})
-        assert conflicting_paths(self.LAYOUT, {}, now) == ()
 
     def test_the_same_variant_with_another_content_does(self) -> None:
         now = tree_of(files_of(CPU, content=b"theirs"))

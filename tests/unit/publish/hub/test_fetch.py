@@ -12,8 +12,6 @@ import pytest
 
 from kbuild.plan.digest import digest_variant
 from kbuild.plan.metadata import Metadata
-from kbuild.publish.hub.fetch import HubSpec
-from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.hub.fixture import STRANGER, WRITE, HubBench, running_hub
 
@@ -84,11 +82,6 @@ def test_a_branch(fetch: Fetch) -> None:
     assert "True" not in done.output  # files, not links into the cache
 
 
-def test_one_variant(fetch: Fetch, hub: HubBench) -> None:
-    assert files(fetch("hub:org/relu@v1", "*-cu130-*")) == [f"build/{CUDA}/__init__.py"]
-    assert not any(CPU in record.target for record in hub.log.matching("/resolve/"))
-
-
 def test_a_listing_that_leads_elsewhere(fetch: Fetch, hub: HubBench) -> None:
     hub.publish("org/evil", {**FILES, f"build/{CPU}/../../../evil.py": b"x"})
     done = fetch("hub:org/evil@v1")
@@ -119,11 +112,6 @@ def test_what_there_is_not(fetch: Fetch, spec: str, variants: tuple[str, ...], w
     assert words in done.output
 
 
-def test_a_repository_without_variants(fetch: Fetch, hub: HubBench) -> None:
-    hub.publish("org/empty", {"README.md": b""})
-    assert "has no built variants" in fetch("hub:org/empty@v1").output
-
-
 def test_nobody_answers(fetch: Fetch) -> None:
     done = fetch("hub:org/relu@v1", HF_ENDPOINT="http://127.0.0.1:9")
     assert (
@@ -131,12 +119,6 @@ def test_nobody_answers(fetch: Fetch) -> None:
         in done.output
     )
     assert "is there a network?" in done.output
-
-
-def test_a_hub_that_is_ill(fetch: Fetch, hub: HubBench) -> None:
-    hub.faults.add("500", times=None)
-    done = fetch("hub:org/relu@v1")
-    assert "the Hub answered 500" in done.output
 
 
 def test_offline_takes_what_was_fetched_before(fetch: Fetch, hub: HubBench) -> None:
@@ -156,14 +138,6 @@ def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: HubBench) -> None:
         refused = fetch("hub:org/private@v1", **environ)
         assert "the Hub has no kernel `org/private`" in refused.output
         assert STRANGER not in refused.output
-
-
-@pytest.mark.parametrize(
-    "text", ["hub:relu@v1", "hub:org/relu", "hub:org/relu@", "hub:org/../x@v1", "hub:o/r@v1/../v2"]
-)
-def test_not_a_kernel(text: str) -> None:
-    with pytest.raises(UsageError, match="hub:"):
-        HubSpec.parse(text)
 
 
 def test_check(python: Fetch, hub: HubBench, tmp_path: Path) -> None:

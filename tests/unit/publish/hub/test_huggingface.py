@@ -57,14 +57,6 @@ def test_the_servers_own_reason_is_told_without_secrets() -> None:
     )
 
 
-def test_a_cause_deep_down() -> None:
-    error = RuntimeError("Error while uploading")
-    error.__cause__ = AnswerError(503)
-    assert isinstance(translate_hub_error(error, "x"), BusyError)
-    error.__cause__ = ConnectionResetError()
-    assert isinstance(translate_hub_error(error, "x"), BusyError)
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -83,17 +75,6 @@ class TestPatience:
     def retry(self, waits: list[float], **more: Any) -> RetryPolicy:
         return RetryPolicy(sleep=waits.append, random=random.Random(1), **more)  # noqa: S311
 
-    def test_longer_each_time_and_never_at_the_same_moment(self) -> None:
-        waits: list[float] = []
-
-        def fail() -> None:
-            raise BusyError("busy")
-
-        with pytest.raises(BusyError):
-            self.retry(waits).call(fail)
-        assert len(waits) == 7
-        assert all(2**n <= wait < 2 ** (n + 1) for n, wait in enumerate(waits))
-
     def test_as_long_as_asked(self) -> None:
         waits: list[float] = []
         answers = iter([BusyError("busy", retry_after_s=30), None])
@@ -105,12 +86,6 @@ class TestPatience:
 
         assert self.retry(waits).call(once) == "done"
         assert 30 < waits[0] < 33
-
-    def test_not_for_hours(self) -> None:
-        waits: list[float] = []
-        with pytest.raises(BusyError):
-            self.retry(waits).wait(BusyError("busy", retry_after_s=7200), 1)
-        assert waits == []
 
 
 class TestRights:
@@ -148,9 +123,3 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = f"http://127.0.0.1:{_free_port()}"
     with pytest.raises(HubError, match=f"the Hub at {endpoint} cannot be reached: .*refused"):
         require_listener(endpoint)
-
-
-def test_a_proxy_makes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://proxy.example:1")
-    monkeypatch.setenv("no_proxy", "")
-    require_listener(f"http://hub.example:{_free_port()}")

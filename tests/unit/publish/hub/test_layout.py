@@ -46,21 +46,6 @@ class TestFiles:
                 digest_variant(seen) == json.loads((seen / "metadata.json").read_text())["digest"]
             )
 
-    def test_a_clean_folder_is_looked_at_where_it_is(self, variant: Path) -> None:
-        with folder_as_uploaded(variant) as seen:
-            assert seen == variant
-
-    def test_an_unknown_file_is_sent_so_that_somebody_objects(self, variant: Path) -> None:
-        (variant / "extra.py").write_text("x")
-        assert "build/torch-cpu/extra.py" in dict(variant_files(variant))
-
-    def test_signatures(self, variant: Path) -> None:
-        (variant / "metadata.json.sigstore").write_text("{}")
-        (variant.parent / "torch-cpu.log").write_text("")
-        sent = [path for path, _ in variant_files(variant)]
-        assert "build/torch-cpu/metadata.json.sigstore" in sent
-        assert "build/torch-cpu.log" not in sent
-
     def test_benchmarks(self, variant: Path, tmp_path: Path) -> None:
         for name in ("benchmark.py", "benchmark_big.py", "other.py", "results/one.json",
                      "results/notes.txt", "deep/benchmark.py"):  # fmt: skip

@@ -21,9 +21,3 @@ def test_no_release_for_the_compiler(compiler: Version | None) -> None:
     with pytest.raises(ToolchainError, match=r"no release of SYCL\*TLA") as raised:
         pin_of("sycl_tla", compiler)
     assert "2025.3" in raised.value.hint
-
-
-@pytest.mark.parametrize("name", ["torch", "cutlass_9_9"])
-def test_names_without_headers(name: str) -> None:
-    with pytest.raises(ToolchainError, match=f"`{name}` is not a header dependency"):
-        pin_of(name)

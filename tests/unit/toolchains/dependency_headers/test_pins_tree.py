@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kbuild.toolchains.dependency_headers.pins import (
     dependency_headers,
     digest_of_folders,
@@ -17,25 +15,6 @@ PIN = pin_of("cutlass_3_8")
 
 def test_another_release(tmp_path: Path) -> None:
     assert tree_mismatch(PIN, make_tree(tmp_path, "4.0.0")) == "is CUTLASS 4.0.0, not 3.8.0"
-
-
-@pytest.mark.parametrize("text", ["", "#define CUTLASS_MAJOR 3\n", "#define CUTLASS_MAJOR X\n"])
-def test_no_known_release(tmp_path: Path, text: str) -> None:
-    (make_tree(tmp_path) / "include/cutlass/version.h").write_text(text)
-    assert tree_mismatch(PIN, tmp_path) == "is CUTLASS of no known release, not 3.8.0"
-
-
-@pytest.mark.parametrize("name", ["include/cutlass/cutlass.h", "tools/util/include"])
-def test_something_else(tmp_path: Path, name: str) -> None:
-    root = make_tree(tmp_path)
-    (root / name).rename(root / "elsewhere")
-    assert tree_mismatch(PIN, root) == f"has no `{name}`, so it is not a CUTLASS source tree"
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert tree_mismatch(PIN, tmp_path / "file") == "is a file"
-    assert tree_mismatch(PIN, tmp_path / "nothing") == "does not exist"
 
 
 def test_a_dependency_whose_headers_do_not_say_their_release(tmp_path: Path) -> None:

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.store import open_store
+from kbuild.toolchains.manylinux.compiler import (
+    DEFAULT_POLICY,
+    LOADERS,
+    policy_interface,
+)
 from kbuild.toolchains.manylinux.environment import (
     link_environment,
     manylinux_linking,
     newer_members,
     undefine_symbols,
     write_archive,
-)
-from kbuild.toolchains.manylinux.stubs import (
-    DEFAULT_POLICY,
-    LOADERS,
-    policy_interface,
 )
 
 DEBIAN = (
@@ -82,14 +81,6 @@ def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
     assert not lists.names & set(newer)
 
 
-def test_an_unknown_policy_or_cpu_is_refused() -> None:
-    with pytest.raises(
-        ToolchainError, match="no link stubs for manylinux_2_28 on riscv64"
-    ) as caught:
-        policy_interface(DEFAULT_POLICY, "riscv64")
-    assert caught.value.hint == "there are stubs of manylinux_2_28 for x86_64 and aarch64"
-
-
 def object_file(*symbols: tuple[str, int]) -> bytes:
     """An ELF-64 object with nothing but global symbols: name and section (0 is undefined)."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name, _ in symbols)
@@ -127,52 +118,6 @@ def test_only_members_with_something_new_stay() -> None:
     assert [(m.name, m.defines) for m in kept] == [("a-name-longer-than-sixteen-bytes.o", ("new",))]
 
 
-def test_a_thin_archive_is_refused() -> None:
-    with pytest.raises(ToolchainError, match="not a plain archive"):
-        list(newer_members(b"!<thin>\n", ()))
-
-
-def test_a_musl_host_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="does not compile for glibc"):
-        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Compiler(""))
-
-
-def test_the_package_with_the_static_library_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"has no libstdc\+\+\.a") as caught:
-        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, gcc_12(tmp_path))
-    assert "apt install libstdc++-12-dev" in caught.value.hint
-    assert "dnf install libstdc++-static" in caught.value.hint
-
-
-def test_a_compiler_for_another_cpu_is_refused(tmp_path: Path) -> None:
-    library = tmp_path / "libstdc++.a"
-    library.write_bytes(b"!<arch>\n")
-    compiler = Compiler(libraries=(library,))
-    with pytest.raises(ToolchainError, match="does not compile for aarch64"):
-        link_environment(DEFAULT_POLICY, "aarch64", Path("/c++"), tmp_path, compiler)
-
-
-def test_a_stub_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    library = tmp_path / "libstdc++.a"
-    library.write_bytes(b"!<arch>\n")
-
-    class Failing(Compiler):
-        def run(self, argv, **how) -> ProcessResult:
-            done = super().run(argv, **how)
-            failed = "-shared" in argv
-            return ProcessResult(
-                done.argv, int(failed), "no such option" if failed else done.output, 0.0
-            )
-
-    with pytest.raises(ToolchainError, match="no such option"):
-        link_environment(
-            DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Failing(DEBIAN, (library,))
-        )
-    store = tmp_path / "store"
-    assert [path for path in store.iterdir() if not path.name.startswith(".")] == []
-    assert list((store / ".partial").iterdir()) == []
-
-
 def test_an_environment_is_an_entry_of_the_store(tmp_path: Path) -> None:
     library = tmp_path / "libstdc++.a"
     library.write_bytes(b"!<arch>\n")
@@ -192,16 +137,3 @@ def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
     assert (found.promised, found.cache_entries) == (False, ())
     assert found.notes[0].startswith("not linked for manylinux_2_28: `/c++` has no libstdc++.a")
     assert "apt install libstdc++-12-dev" in found.notes[0]
-
-
-@pytest.mark.parametrize("system", [None, "aarch64-darwin", "x86_64-windows"])
-def test_other_systems_have_other_promises(tmp_path: Path, system: str | None) -> None:
-    compiler = Compiler()
-    assert manylinux_linking(system, Path("/c++"), tmp_path, compiler).notes == ()
-    assert compiler.asked == []
-
-
-def test_an_old_host_needs_nothing(tmp_path: Path) -> None:
-    old = DEBIAN.replace("36", "28")
-    found = manylinux_linking("x86_64-linux", Path("/c++"), tmp_path, Compiler(old))
-    assert (found.promised, found.notes) == (False, ())

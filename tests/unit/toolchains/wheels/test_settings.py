@@ -48,16 +48,6 @@ def test_later_sections_win() -> None:
     )
 
 
-def test_nothing_is_set() -> None:
-    assert settings_from("") == IndexSettings()
-    assert settings_from("WARNING: something with = and no.dot") == IndexSettings()
-
-
-def test_offline() -> None:
-    found = settings_from(":env:.no-index='1'\n:env:.find-links='/srv/wheels'\n")
-    assert found == IndexSettings(find_links=("/srv/wheels",), no_index=True)
-
-
 def test_environment_without_pip() -> None:
     environ: Mapping[str, str] = {
         "PIP_INDEX_URL": "https://a.example.invalid/simple",
@@ -99,18 +89,6 @@ def test_what_a_project_calls_pip_is_not_asked(
     environ = {"PATH": os.defpath, "PIP_INDEX_URL": "https://a.example.invalid/simple"}
     assert pip_settings(LocalRunner(), environ).index_url == environ["PIP_INDEX_URL"]
     assert not (tmp_path / "was-run").exists()
-
-
-def test_proxy_without_scheme_and_odd_time_limit() -> None:
-    found = settings_from("global.proxy='user:pw@proxy.example.invalid:3128'\nglobal.timeout='x'\n")
-    assert found == IndexSettings(proxy="http://user:pw@proxy.example.invalid:3128")
-    assert settings_from("global.timeout='90'\n").timeout == 90.0
-
-
-def test_certificates_of_requests() -> None:
-    environ = {"REQUESTS_CA_BUNDLE": "/etc/bundle.pem"}
-    assert pip_settings(Pip(""), environ).cert == "/etc/bundle.pem"
-    assert pip_settings(Pip("global.cert='/etc/own.pem'\n"), environ).cert == "/etc/own.pem"
 
 
 def test_an_empty_value_hides_no_other() -> None:
@@ -158,16 +136,6 @@ class TestScript:
         return subprocess.run(  # noqa: TID251
             argv, input=listing, capture_output=True, text=True, check=False
         )
-
-    def test_it_writes_shell_lines(self) -> None:
-        done = self.run(
-            "global.constraint='/nowhere'\nglobal.index-url=\"https://u:'$x@a.invalid/simple\"\n"
-        )
-        assert done.stdout.splitlines() == [
-            "export PIP_CONFIG_FILE=/dev/null",
-            "export PIP_INDEX_URL='https://u:'\"'\"'$x@a.invalid/simple'",
-            "export PIP_TIMEOUT=30",
-        ]
 
     def test_a_file_that_is_not_lent_is_named(self) -> None:
         done = self.run("global.cert='/nowhere/ca.pem'\n")

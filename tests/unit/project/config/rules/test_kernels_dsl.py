@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tomli
 
 from kbuild.plan.project import open_project
 
@@ -33,11 +32,6 @@ def test_it_is_read(project):
     assert found.dsl_kernels_for("cuda") == {"add": section}
     assert found.cxx_kernels == {}
     assert found.is_compiled("cuda")
-
-
-def test_the_table_is_kept_as_it_is_written(project):
-    section = open_project(project(ADD, FILES)).dsl_sections["add"][0]
-    assert section.table == tomli.loads(ADD)["kernel"]["add"]
 
 
 def test_several_backends(project, said):
@@ -82,20 +76,6 @@ def test_everything_at_once(said):
     assert len(found.splitlines()) == 8  # each of them once
 
 
-@pytest.mark.parametrize("pin", ["nvidia-cutlass-dsl==4.2.0", "tilelang==0.1.6"])
-def test_releases_that_cannot_be_used(said, pin):
-    language = "tilelang" if "tilelang" in pin else "cute"
-    text = ADD.replace('"triton"', f'"{language}"').replace("triton==3.9.0", pin)
-    assert f"kernel.add.toolchain: pins {pin.replace('==', ' ')}" in said(text, FILES)
-
-
-def test_the_cpu_is_for_one_language(said):
-    text = ADD.replace('backends = ["cuda"]', 'backends = ["cpu"]')
-    text = text.replace('backend = "cuda"', 'backend = "cpu"')
-    text = text.replace('"triton"', '"tilelang"').replace("triton==3.9.0", "tilelang==0.1.15")
-    assert "kernel.add.backend" not in said(text, FILES)
-
-
 def test_a_release_that_cannot_be_used(said):
     text = ADD.replace('"triton"', '"cute"').replace("triton==3.9.0", "nvidia-cutlass-dsl==4.2.0")
     found = said(text, FILES)
@@ -114,11 +94,6 @@ src = ["plain.cpp"]
 
 def test_a_tvm_ffi_project_needs_no_other_sources(said):
     assert said(TVM_FFI, TVM_FFI_FILES) == ""
-
-
-def test_functions_for_tvm_ffi_do_not_fall_back(said):
-    found = said(f'{TVM_FFI}fallback = "jit"\n', TVM_FFI_FILES)
-    assert "kernel.add.op[0].fallback: runs the DSL on tensors of Torch" in found
 
 
 @pytest.mark.parametrize(
@@ -188,23 +163,6 @@ def test_kernels_in_cxx_have_sources_that_export_them(said):
     assert "tvm-ffi.src: is missing\n  hint: list the sources" in found
     only = TVM_FFI[: TVM_FFI.index("[kernel.add]")].replace('["cuda"]', '["cpu"]') + PLAIN
     assert "tvm-ffi.src: is missing" in said(only, {**TVM_FFI_FILES, "plain.cpp": ""})
-
-
-@pytest.mark.parametrize(
-    ("language", "words"),
-    [
-        ('"tritn"', "`tritn` is not a language\n  hint: did you mean `triton`?"),
-        ('"cuda"', "`cuda` is not a language\n  hint: allowed: `c++`"),
-        ("3", "must be `c++`, not an integer"),
-    ],
-)
-def test_no_languages(said, language, words):
-    assert f"kernel.add.language: {words}" in said(ADD.replace('"triton"', language, 1), FILES)
-
-
-def test_cxx_is_a_language(say):
-    kernel = '[kernel.add]\nbackend = "cuda"\nlanguage = "c++"\ndepends = []\nsrc = ["a.cpp"]\n'
-    assert say(GENERAL + kernel, {**FILES, "a.cpp": ""}) == ()
 
 
 def test_a_cxx_kernel_beside_it_is_judged(said):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.watch import FolderWatcher
+from kbuild.cli.dev import FolderWatcher
 
 
 @pytest.fixture

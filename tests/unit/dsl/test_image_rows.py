@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
+from kbuild.dsl.image_rows import (
+    KernelResources,
+    image_rows,
+    read_kernel_resources,
+    with_image_compilers,
+)
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
-from kbuild.pipeline.variant import image_rows, with_image_compilers
 from kbuild.plan.plan import (
     AotKernel,
     KernelInfo,
@@ -85,3 +91,32 @@ def test_versions_of_compilers_are_told(images):
 
 def test_no_path_of_this_machine(images):
     assert str(Path.home()) not in str(image_rows(images))
+
+
+def test_every_kernel_of_every_cubin():
+    first = cubin({"gemm": (168, 0, 1024), "copy": (32, 40, 0)})
+    second = cubin({"gemm": (255, 8, 0)})
+    found = read_kernel_resources(b"\x7fELF\x02\x01 of the host" + first + bytes(3) + second)
+    assert found == (
+        KernelResources("gemm", 168, 0, 1024),
+        KernelResources("copy", 32, 40, 0),
+        KernelResources("gemm", 255, 8, 0),
+    )
+
+
+def test_attributes_of_other_forms_are_passed_over():
+    others = struct.pack("<BBH4s", 4, 0x37, 4, b"abcd") + struct.pack("<BBH", 1, 0x54, 0)
+    assert read_kernel_resources(cubin({"k": (12, 0, 0)}, more=others)) == (
+        KernelResources("k", 12, 0, 0),
+    )
+
+
+@pytest.mark.parametrize("code", [b"", b"// PTX", b"\x7fELF\x02\x01", cubin({}, machine=224)])
+def test_what_is_no_cubin(code):
+    assert read_kernel_resources(code) == ()
+
+
+def test_a_cubin_that_is_cut_off():
+    whole = cubin({"k": (12, 0, 0)})
+    for end in range(0, len(whole), 7):
+        assert read_kernel_resources(whole[:end]) == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.pipeline.shell import ShellEnvironment, loading_variables
+from kbuild.cli.shells import ShellEnvironment, loading_variables
 from kbuild.plan.project import open_project
 from kbuild.system.processes import LocalRunner
 from tests.support.projects import BINDING, kernel, write_project
