@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbuild.plugins.cxx_signatures import BoundFunction, read_signature
 from kbuild.plugins.inline.headers import device_main, light_macros, operators_of, torch_headers
 from kbuild.plugins.inline.request import InlineRequest, InlineSource
-from kbuild.plugins.pybind import read_pybind_module
 from kbuild.sources.cxx import cxx_tokens
+from kbuild.sources.cxx_signatures import BoundFunction, read_signature
+from kbuild.sources.pybind import read_pybind_module
 from kbuild.system import rendering
 from kbuild.system.errors import ConfigError, Problem, ToolchainError
 from kbuild.system.files import FileSet

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kbuild.plugins.cxx_signatures import (
+from kbuild.plugins.migrate.package import Bindings
+from kbuild.sources.cxx import CxxToken, closing_sign, split_tokens, tokens_of
+from kbuild.sources.cxx_signatures import (
     BoundFunction,
     BoundParameter,
     BoundType,
@@ -21,9 +23,7 @@ from kbuild.plugins.cxx_signatures import (
     read_signature,
     schema_default,
 )
-from kbuild.plugins.migrate.package import Bindings
-from kbuild.plugins.pybind import PybindFunction, PybindModule, read_pybind_module
-from kbuild.sources.cxx import CxxToken, closing_sign, split_tokens, tokens_of
+from kbuild.sources.pybind import PybindFunction, PybindModule, read_pybind_module
 from kbuild.system.errors import ConfigError
 
 _LIBRARY = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?)\s*\(\s*(\w+)\s*,")

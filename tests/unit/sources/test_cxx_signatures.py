@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.plugins.cxx_signatures import read_signature
+from kbuild.sources.cxx_signatures import read_signature
 from kbuild.system.errors import ConfigError
 
 

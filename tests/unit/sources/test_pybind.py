@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.plugins.pybind import read_pybind_module
+from kbuild.sources.pybind import read_pybind_module
 
 
 def test_functions_of_pybind():

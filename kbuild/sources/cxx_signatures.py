@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 
-from kbuild.plugins.cxx_declarations import compiled_tokens, declarations_of, is_reference
 from kbuild.sources.cxx import (
     CxxToken,
     closing_sign,
@@ -20,6 +19,7 @@ from kbuild.sources.cxx import (
     split_tokens,
     tokens_of,
 )
+from kbuild.sources.cxx_declarations import compiled_tokens, declarations_of, is_reference
 from kbuild.system.errors import ConfigError, Problem
 
 LabelledText = tuple[str, str]
