@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("sigstore")
 
+from kbuild.publish.signing import sign
 from tests.support.sigstore_server import ISSUER, LocalSigstore, served, token
 
 ME = "me@example.org"
@@ -95,6 +96,9 @@ class TestGood:
 
 
 class TestBad:
+    def test_nothing_signed(self, kbuild, built, trust):
+        assert "there is no `metadata.json.sigstore`" in refused(kbuild, built, trust)
+
     def test_what_no_digest_counts(self, kbuild, signed, trust, tmp_path):
         """Importing runs it, and the signature says nothing of it."""
         (signed / "__pycache__").mkdir()
@@ -143,6 +147,12 @@ class TestBad:
         words = refused(kbuild, signed, trust, "--identity", "you@example.org", "--issuer", ISSUER)
         assert f"was signed by {ME} ({ISSUER}), not by you@example.org ({ISSUER})" in words
 
+    def test_another_sigstore(self, kbuild, signed, tmp_path):
+        other = tmp_path / "other.json"
+        other.write_text(LocalSigstore(url="http://localhost").trust_config())
+        words = refused(kbuild, signed, ("--trust-config", other))
+        assert "the signature of `metadata.json` is not valid" in words
+
     def test_a_bundle_that_says_it_is_about_something_else(self, kbuild, signed, trust):
         """Its own digest is a courtesy; the signature decides."""
         bundle = signed / "metadata.json.sigstore"
@@ -156,6 +166,11 @@ class TestBad:
         bundle.write_text(json.dumps(document))
         assert "is not valid" in refused(kbuild, signed, trust)
 
+    @pytest.mark.parametrize("text", ["", "{}", "no json", '{"mediaType": "x"}'])
+    def test_no_bundle(self, kbuild, signed, trust, text):
+        (signed / "metadata.json.sigstore").write_text(text)
+        assert "`metadata.json.sigstore` is not a bundle" in refused(kbuild, signed, trust)
+
 
 class TestSigningIsRefused:
     def sign(self, kbuild, folder, *options):
@@ -163,6 +178,26 @@ class TestSigningIsRefused:
         assert answer.code != 0
         assert not (folder / "metadata.json.sigstore").exists()
         return answer
+
+    def test_without_a_digest(self, kbuild, variant, trust):
+        answer = self.sign(kbuild, variant, *trust, "--identity-token", token(ME))
+        assert (answer.code, "has no digest" in answer.err) == (6, True)
+
+    def test_for_files_that_are_not_those_of_the_digest(self, kbuild, built, trust):
+        (built / "__init__.py").write_text("changed\n")
+        answer = self.sign(kbuild, built, *trust, "--identity-token", token(ME))
+        assert (answer.code, "`__init__.py` differs" in answer.err) == (6, True)
+
+    def test_without_a_token_and_a_user(self, kbuild, built, trust):
+        answer = self.sign(kbuild, built, *trust)
+        assert answer.code == 10
+        assert "no terminal to ask on" in answer.err
+        assert "id-token: write" in answer.err
+
+    @pytest.mark.parametrize("raw", ["nonsense", token(ME, expired=True)])
+    def test_with_a_token_that_is_none(self, kbuild, built, trust, raw):
+        answer = self.sign(kbuild, built, *trust, "--identity-token", raw)
+        assert (answer.code, "no identity to sign with" in answer.err) == (10, True)
 
     def test_without_a_network(self, kbuild, built, tmp_path):
         with socket.socket() as free:
@@ -175,6 +210,12 @@ class TestSigningIsRefused:
         assert answer.code == 10
         assert "sigstore gave no certificate" in answer.err
         assert "needs a network" in answer.err
+
+    def test_with_a_file_that_configures_nothing(self, kbuild, built, tmp_path):
+        (tmp_path / "x.json").write_text("{}")
+        options = ("--trust-config", tmp_path / "x.json", "--identity-token", token(ME))
+        answer = self.sign(kbuild, built, *options)
+        assert (answer.code, "not a trust configuration" in answer.err) == (2, True)
 
 
 class TestCommandLine:
@@ -190,6 +231,13 @@ class TestCommandLine:
     def test_who_is_always_said(self, kbuild, signed, trust, options, words):
         answer = kbuild("verify", signed, *trust, *options)
         assert (answer.code, words in answer.err) == (2, True)
+
+    def test_without_the_library(self, kbuild, built, trust, monkeypatch):
+        monkeypatch.setattr(sign.importlib.util, "find_spec", lambda _: None)
+        answer = kbuild("verify", built, *trust, *BY_ME)
+        assert (answer.code, "sigstore>=4.1,<5" in answer.err) == (10, True)
+        answer = kbuild("sign", built, *trust)
+        assert (answer.code, "sigstore>=4.1,<5" in answer.err) == (10, True)
 
     def test_dirt_is_told(self, kbuild, variant, trust):
         metadata = json.loads((variant / "metadata.json").read_text())

@@ -96,6 +96,13 @@ def test_several_folders_may_have_one_name(bench: UnitRun) -> None:
     assert str(bench.root / "translated/stable.h") in (bench.root / "two/a.cpp.o.d").read_text()
 
 
+def test_a_unit_that_does_not_see_torch_is_shared(bench: UnitRun) -> None:
+    for release in ("2.13", "2.14"):
+        header(bench.root / f"torch-{release}", "torch.h", release)
+        bench.compile("a.cpp", include(bench), *torch(bench, release), tree=release)
+    assert bench.outcomes == ["miss", "hit"]
+
+
 def test_a_header_in_an_earlier_folder_is_seen(bench: UnitRun) -> None:
     bench.write("first/other.h", "")
     flags = (include(bench, "first"), include(bench))
@@ -104,6 +111,25 @@ def test_a_header_in_an_earlier_folder_is_seen(bench: UnitRun) -> None:
     bench.compile("a.cpp", *flags)
     assert bench.outcomes == ["miss", "miss"]
     assert "x is 7" in bench.object_of("a.cpp")
+
+
+def test_two_versions_of_a_library_inside_the_project(bench: UnitRun) -> None:
+    """Both lie below the folder of the source, which is searched as well."""
+    bench.write("a.cpp", '#include "lib.h"\n')
+    for version in ("1", "2"):
+        bench.write(f"lib{version}/lib.h", f"version {version}\n")
+    for version in ("1", "2", "1"):
+        bench.compile("a.cpp", f"-isystem{bench.project}/lib{version}")
+        assert f"version {version}" in bench.object_of("a.cpp")
+    assert bench.outcomes == ["miss", "miss", "hit"]
+
+
+def test_without_prefix_maps_places_are_content(bench: UnitRun) -> None:
+    bench.write("a.cpp", '#include "stable.h"\n')
+    for release in ("2.13", "2.14"):
+        header(bench.root / f"torch-{release}", "stable.h", "stable\n")
+        bench.compile("a.cpp", torch(bench, release)[0])
+    assert bench.outcomes == ["miss", "miss"]
 
 
 @pytest.mark.parametrize("place", ["a.cpp", "include/x.h"])
@@ -136,6 +162,17 @@ def test_a_failure_is_not_kept(bench: UnitRun) -> None:
     assert [unit.status for unit in bench.log.units] == [3, 3]
 
 
+def test_paths_with_spaces(tmp_path: Path) -> None:
+    bench = UnitRun(tmp_path / "my kernels")
+    bench.write("a.cpp", '#include "x.h"\n')
+    bench.write("include/x.h", "x is 1\n")
+    for _ in range(2):
+        bench.compile("a.cpp", include(bench))
+    assert bench.outcomes == ["miss", "hit"]
+    depfile = (bench.root / "tree" / "a.cpp.o.d").read_text()
+    assert str(bench.project / "include/x.h").replace(" ", "\\ ") in depfile
+
+
 def test_a_damaged_object_is_compiled_again(bench: UnitRun) -> None:
     bench.compile("a.cpp", include(bench))
     (entry,) = Cache(bench.root / "cache", OBJECTS).entries()
@@ -144,6 +181,24 @@ def test_a_damaged_object_is_compiled_again(bench: UnitRun) -> None:
         bench.compile("a.cpp", include(bench))
     assert bench.outcomes == ["miss", "miss", "hit"]
     assert "damaged entry" in "".join(bench.log.warnings)
+
+
+def test_a_record_of_another_shape_is_a_miss(bench: UnitRun) -> None:
+    bench.compile("a.cpp", include(bench))
+    cache = Cache(bench.root / "cache", OBJECTS)
+    (entry,) = cache.entries()
+    cache.put(entry.key, b"nonsense\n\n", b"", b"")
+    for _ in range(2):
+        bench.compile("a.cpp", include(bench))
+    assert bench.outcomes == ["miss", "miss", "hit"]
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(bench: UnitRun) -> None:
+    (bench.root / "cache").write_text("a file")
+    bench.compile("a.cpp", include(bench))
+    bench.compile("a.cpp", include(bench))
+    assert bench.starts == 2
+    assert any("cannot be written" in warning for warning in bench.log.warnings)
 
 
 def test_the_cache_can_be_off(bench: UnitRun) -> None:
@@ -173,6 +228,19 @@ def test_concurrent_writers_do_not_harm_each_other(bench: UnitRun) -> None:
     objects = {(bench.root / f"tree{n}" / "a.cpp.o").read_text() for n in range(6)}
     assert len(objects) == 1
     assert not list((bench.root / "cache").rglob("*.draft"))
+
+
+def test_what_is_not_one_compilation_just_runs(bench: UnitRun) -> None:
+    process = bench.start("/bin/sh", "-c", "exit 4")
+    process.communicate(timeout=20)
+    assert process.returncode == 4
+
+
+def test_a_missing_compiler_is_said(bench: UnitRun) -> None:
+    process = bench.start("no-such-compiler", "-c", "a.cpp", "-o", "a.o")
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 127
+    assert said == "no-such-compiler: No such file or directory\n"
 
 
 def test_two_variants_that_want_the_same_object_at_once_compile_it_once(bench: UnitRun) -> None:
@@ -209,3 +277,14 @@ def test_sources_that_include_torch_wait_for_the_same_torch_and_toolkit(
         process.communicate(timeout=60)
     assert sorted(bench.outcomes) == outcomes
     assert bench.starts == outcomes.count("miss")
+
+
+def test_the_record_tells_what_a_unit_read_of_torch(bench: UnitRun) -> None:
+    bench.write("a.cpp", '#include "all.h"\n')
+    include, named = torch(bench, "213")
+    header(bench.root / "torch-213", "all.h", "x" * 3000)
+    for _ in range(2):
+        bench.compile("a.cpp", include, named)
+    made, found = bench.log.units
+    assert (made.cache, made.torch, made.kib) == ("miss", 1, 2)
+    assert (found.cache, found.torch) == ("hit", 1)
