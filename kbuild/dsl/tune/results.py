@@ -19,6 +19,8 @@ REPETITIONS = 3
 """Minimum of processes that measure a call: addresses and clocks differ between them."""
 MAX_REPETITIONS = 9
 """Maximum of processes, for calls whose times differ much, as at a GPU's power limit."""
+_MIN_FREEDOM = 2
+"""Minimum of readings, less one for each device, that show how much those of a device differ."""
 PRECISION = 0.005
 """Standard error of the fastest candidate's time, relative to it, that is precise enough."""
 
@@ -36,6 +38,8 @@ class RaceOutcome:
     error: str = ""
     readings: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """Candidate -> microseconds in each process; empty when there was one."""
+    devices: tuple[str, ...] = ()
+    """The device of each reading."""
     contenders: tuple[int, ...] = ()
     """Candidates that the first process did not drop."""
 
@@ -56,8 +60,15 @@ class RaceOutcome:
                 for key in ("failed", "wrong")
             )
             alive = {*map(int, data.get("alive", ())), *([] if default is None else [default])}
-            error = str(data.get("error", ""))
-            return cls(times, failed, wrong, default, error, contenders=tuple(sorted(alive)))
+            return cls(
+                times,
+                failed,
+                wrong,
+                default,
+                str(data.get("error", "")),
+                devices=(str(data.get("device", "")),),
+                contenders=tuple(sorted(alive)),
+            )
 
     @classmethod
     def combined(cls, outcomes: Sequence[RaceOutcome]) -> RaceOutcome:
@@ -75,6 +86,7 @@ class RaceOutcome:
             times={at: _typical(values) for at, values in readings.items()},
             failed=failed,
             readings=readings,
+            devices=tuple(device for outcome in measured for device in outcome.devices),
         )
 
     def spread(self, candidate: int) -> float:
@@ -89,7 +101,17 @@ class RaceOutcome:
         if fastest is None:
             return 0.0
         values = self.readings[fastest]
-        return statistics.stdev(values) / math.sqrt(len(values)) / self.times[fastest]
+        deviation = statistics.stdev(values)
+        # Two GPUs of one model differ by more than the processes on one of them, and for all
+        # candidates alike, which no number of measurements would change.
+        groups: dict[str, list[float]] = {}
+        for device, value in zip(self.devices, values, strict=True):
+            groups.setdefault(device, []).append(value)
+        freedom = len(values) - len(groups)
+        if freedom >= _MIN_FREEDOM:
+            squares = sum(len(own) * statistics.pvariance(own) for own in groups.values())
+            deviation = min(deviation, math.sqrt(squares / freedom))
+        return deviation / math.sqrt(len(values)) / self.times[fastest]
 
 
 class Journal:

@@ -238,7 +238,7 @@ class DeviceWorkers:
 
     def _finish(self, worker: DeviceWorker, record: Mapping[str, Any]) -> None:
         job = str(record["done"])
-        self.journal.add(record)
+        self.journal.add({**record, "device": worker.device.uuid or worker.device.id})
         worker.job, worker.failures = None, 0
         worker.seconds = float(record.get("seconds", 0.0))
         if self.journal.is_complete(job):

@@ -89,6 +89,16 @@ def test_all_devices_measure_a_call_that_needs_many_processes(tmp_path):
     assert seconds[1] / seconds[4] >= 2
 
 
+def test_gpus_of_unequal_speed_need_no_more_processes(tmp_path):
+    """What is measured is the difference of candidates, not that of two GPUs of one model."""
+    devices = gpus(2)
+    devices["cuda:1"].speed = 0.97
+    host = SimulatedHost(devices, times_of)
+    assert workers(tmp_path, host).measure(jobs(4)) == ()
+    counts = Counter(job for _, _, job, _ in host.dealt)
+    assert max(counts.values()) <= REPETITIONS + 2
+
+
 def test_a_straggler_does_not_hold_the_others(tmp_path):
     devices = gpus(4)
     devices["cuda:2"].submit_us = 5000.0
