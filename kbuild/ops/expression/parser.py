@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from itertools import pairwise
 from typing import TypeGuard
 
@@ -35,7 +36,7 @@ _MAX_PARTS = 300
 """Maximum of words and operators: recursive functions process each part."""
 _MAX_DEPTH = 30
 """Maximum of nested calls, signs, `not` and `if`; `_MAX_PARTS` limits what else is nested."""
-_PART = re.compile(r"\w+|[^\w\s]+")
+_PART = re.compile(r"\w+|//|[<>=!]=|[^\w\s]")
 _STRING = re.compile(r"'[^'\"\\]*'|\"[^'\"\\]*\"")
 _OTHER_CHARACTER = re.compile(r"[^\w\s+\-*/%()\[\]<>=!,.]", re.ASCII)
 _ADVICE: dict[str | type[object], str] = {
@@ -92,7 +93,10 @@ def parse_tree(text: str) -> ast.expr:
     source = re.sub(r"[^ -~]", " ", text)
     before = len(source) - len(source.lstrip())
     try:
-        tree = ast.parse(source[before:], mode="eval")
+        with warnings.catch_warnings():
+            # `1or x`, which Python still reads, would be printed as a warning about `<unknown>`.
+            warnings.simplefilter("error", SyntaxWarning)
+            tree = ast.parse(source[before:], mode="eval")
     except SyntaxError as error:
         column = min(max(error.offset or 1, 1) + before, len(text) + 1)
         raise ExpressionError(f"cannot be read: {error.msg}", column) from None

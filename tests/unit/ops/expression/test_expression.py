@@ -137,9 +137,16 @@ def test_deep_nesting_is_refused(text):
         parse(text)
 
 
+def test_a_number_before_a_word_is_no_warning(recwarn):
+    with pytest.raises(ExpressionError, match="invalid decimal literal"):
+        parse("1or a")
+    assert not recwarn.list
+
+
 def test_length():
     assert parse("+".join(["a"] * 150)).evaluate({"a": 2}) == 300
-    for text in ("+".join(["a"] * 151), "a" + "\n+a" * 100_000):
+    brackets = "(" * 3000 + "a" + ")" * 3000  # Python's own parser would take much memory
+    for text in ("+".join(["a"] * 151), "a" + "\n+a" * 100_000, brackets):
         with pytest.raises(ExpressionError, match="more than 300 parts"):
             parse(text)
     assert parse("a" * 100_000).names() == {"a" * 100_000}
