@@ -228,6 +228,7 @@ def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
     """The targets in version order, each once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
+        # `ptx` is the last field in the order, so of equal targets the one with PTX is the largest.
         united[arch.target] = max(united.get(arch.target, arch), arch)
     return sorted(united.values())
 

@@ -305,6 +305,7 @@ def _description(
     images = hashlib.sha256()
     for unit_image in (image for _, unit_images in compiled for image in unit_images):
         versions |= unit_image.image.compiler
+        # Of the digests, since a digest of the joined codes would not show where one ends.
         images.update(hashlib.sha256(unit_image.code).digest())
     compilers = tuple(sorted(versions.items()))
     return OpManifest(plan.ops_name, tuple(kernels), compilers, images.hexdigest())

@@ -120,6 +120,7 @@ def _worker_digest(worker: str) -> str:
 
 
 _WORKER_PROGRAM = _FOLDER / "worker" / "__main__.py"
+# The fixed hash seed gives sets the same order in each process, which compilers may depend on.
 _VARIABLES = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
 """Environment variables of a worker, except its home and `Language.variables`."""
 _ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}

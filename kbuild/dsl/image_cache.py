@@ -192,6 +192,7 @@ ResultT = TypeVar("ResultT")
 
 def claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
     """The future with that key, and True for the caller that creates it and so has to fulfil it."""
+    # Callers hold their lock: no other thread may claim the key between these two lines.
     is_new = key not in known
     return known.setdefault(key, Future()), is_new
 
@@ -276,6 +277,7 @@ class KernelClaim:
     def fail(self, error: BaseException) -> None:
         """Fail the kernel that this unit had to compile, so that units waiting for it fail too."""
         if self._future is not None and self.is_ours and not self._future.done():
+            # Before the exception is set: whoever claims the kernel from now on compiles it anew.
             self._kernels.forget(self._key)
             with suppress(InvalidStateError):
                 self._future.set_exception(error)

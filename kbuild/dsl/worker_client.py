@@ -65,6 +65,7 @@ class CompileLog:
         try:
             yield record
         finally:
+            # A worker that died in the block has no CPU times any more, and they read as 0.
             user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
             peak = worker.peak
             self._write(unit, variant, start, record, user=user, system=system, peak=peak)
@@ -160,6 +161,7 @@ class WorkerClient:
                 if "refusal" in answer:
                     return Rejection.read(answer["refusal"])
                 record.is_refused = False
+                # Read before the worker is given back, because its next unit overwrites the file.
                 code = (worker.scratch / "code").read_bytes() if record.is_made else None
                 return result_from_answer(answer["answer"], code, asked.place, unit)
 
@@ -179,6 +181,8 @@ class WorkerClient:
                     return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
+                    # `close` kills busy workers, so at the end of a run a death is no crash of the
+                    # compiler.
                     raise IncompleteError("the run ended before everything was compiled") from None
                 deaths.append(death)
         last = deaths[-1]
@@ -219,6 +223,7 @@ def result_from_answer(
 ) -> CompileResult | Rejection:
     """Turn a worker's answer into a result; `code` is None when another unit compiles it."""
     facts = {name: value for name, value in answer.items() if name not in _UNUSED_PARAMETERS}
+    # Before the size is checked: the file of a pruned candidate is empty as well.
     if answer.get("pruned"):
         return CompileResult(None, b"", PRUNED)
     if code == b"":
@@ -230,6 +235,8 @@ def result_from_answer(
         image = KernelImage.from_json({**facts, "compiler": place.compiler(unit.target)})
     except ValueError as error:
         return Rejection(str(error))
+    # Not a rejection: other candidates of the launch may fit, and `compiled_images` requires only
+    # one.
     most = max_shared_memory(unit.target)
     if image.shared > most:
         why = f"it needs {image.shared} bytes of shared memory, but {most} are available"

@@ -104,6 +104,7 @@ class WorkerProcess:
             return 0.0, 0.0
         # The name in the second field may contain spaces and parentheses.
         fields = status.rpartition(")")[2].split()
+        # The fields before are cut off up to the second one, so `utime`, the 14th, has index 11.
         user, system, user_of_children, system_of_children = map(int, fields[11:15])
         ticks = os.sysconf("SC_CLK_TCK")
         return (user + user_of_children) / ticks, (system + system_of_children) / ticks
@@ -127,6 +128,7 @@ class WorkerProcess:
             self._send(line)
             deadline = time.monotonic() + patience
             answer = self._receive(deadline, patience)
+            # The worker asks about each kernel before it generates code, all within one deadline.
             while "kernel" in answer:
                 line = json.dumps({"id": self._asked, "make": makes(answer["kernel"])}).encode()
                 self._send(line + b"\n")
@@ -248,6 +250,7 @@ class WorkerPool:
             yield worker
         finally:
             with self._condition:
+                # The condition's lock is reentrant, so `_forget` may take it again.
                 keep = worker.lives and not self._closed
                 if keep:
                     self._idle.append((kind, worker))

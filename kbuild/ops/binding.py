@@ -19,6 +19,7 @@ from kbuild.ops.schema.model import SchemaArgument
 from kbuild.ops.steps import ArgumentSource, Launch
 from kbuild.project.config.issue import IssueCollector, listed, one_of
 
+# Kernels name strides in two ways: `stride_am` and `a_stride_m`.
 _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
 
 

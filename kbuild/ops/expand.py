@@ -273,6 +273,7 @@ class ConstantCombinations:
         self._other_facts = [
             {
                 part: value
+                # Reversed, so that the first of several facts about one part is kept.
                 for fact in reversed(facts[:at] + facts[at + 1 :])
                 for part, value in fact.items()
             }

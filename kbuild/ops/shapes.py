@@ -48,6 +48,7 @@ class ShapeTableReader:
     def sizes(self) -> tuple[Dimension, ...]:
         """Return named dimensions, each with the first required tensor that has it."""
         dimensions: dict[str, Dimension] = {}
+        # An optional tensor may be None, and then nothing could tell the size.
         for tensor in self._required:
             value = self._table.get(tensor)
             dims: list[Any] = value if isinstance(value, list) else []

@@ -298,6 +298,7 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
         yield "", "is not a table of `kbuild tune`"
         return
     if data.get("format") != TABLE_FORMAT:
+        # The rest is not checked, because another format may have other keys.
         yield "format", f"is {data.get('format')!r}: this kbuild reads {TABLE_FORMAT}"
         return
     for key, kind in (("device", str), ("arch", str), ("rows", list)):
@@ -322,6 +323,7 @@ def _lines(text: str) -> list[int]:
 
 def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
     value = data.get(name)
+    # `bool` is a subclass of `int`.
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_from_json`
     return value

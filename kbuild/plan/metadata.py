@@ -249,6 +249,7 @@ class _JsonPart:
             if required:
                 self.report(key, "is missing")
             return None
+        # `bool` is a subclass of `int`, but `true` is no version.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             self.report(key, f"is not {form}")
             return None

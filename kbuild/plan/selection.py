@@ -64,6 +64,7 @@ def parse_torch_release(text: str) -> Version:
     release = Version.parse(match[1]) if match else None
     known = {entry.torch for entry in matrix_entries()}
     if release not in known:
+        # Plug-ins are imported only for a release that kbuild's own matrix lacks.
         plugged = (backend.builds() for backend in BACKENDS.load(plugins=True))
         known |= {entry.torch for entries in plugged for entry in entries}
     if release is None or release not in known:

@@ -154,6 +154,7 @@ class AtenCode:
         used = {*self._call.tensors(), *tensors_asked(self._call.expressions())} - asked
         yield from need_calls(self._op, used, self._on_demand)
         for name in sorted(self._tensors()):
+            # Torch takes handles of tensors, which a view has only once a tensor is made of it.
             if self._op.view(name) is not None:
                 yield _tensor_of_view(self._op, name)
         yield "const NoGradient none;"
@@ -219,6 +220,7 @@ class AtenCode:
             yield f"StableIValue items[{max(1, len(results))}] = {{}};"
             yield "take_results(call.op, operator_name, stack[0], items);"
         elif not results:
+            # Results that nobody wants still own a reference, which has to be dropped.
             results = ("None",) * len(call.returned)
         for at, name in enumerate(results):
             if name == "None":

@@ -209,6 +209,7 @@ def first_value(op: OpSpec, name: str) -> Iterator[str]:
     value = dict(op.fills).get(name)
     if value is None:
         return
+    # The dtype is known only in a call, which selects the pattern by it.
     bits = (bit_pattern(value, dtype) for dtype in DTYPE_ORDER)
     patterns = ", ".join(f"UINT64_C({pattern or 0:#x})" for pattern in bits)
     line = f"::fill(op, {cxx_string(name)}, *device, t_{name}, patterns_{suffix_of(name)});"
@@ -306,6 +307,8 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 
 
 def _check(op: OpSpec) -> Iterator[str]:
+    # First, because later checks read every tensor of a list, and the caller may give another
+    # number.
     yield from _lengths(op)
     owner = op.device_tensor
     # Optional tensors last: they are compared with the device of a required one.
@@ -355,6 +358,7 @@ def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     names = CxxNames(op)
     yield f"checked.what = {cxx_string(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
+    # A value of an absent argument cannot be shown in the message.
     may_be_none = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
     expressions = {
         leaf.key: names.leaf(leaf)

@@ -27,6 +27,7 @@ ADAPTERS: Mapping[str, FrameworkAdapter] = {
 _MOST_SLOTS = 128
 """Limit of a launch's arguments; a parameter names its argument with a byte, see `images.h`."""
 _WORD = 64
+# Length of the array `constants` of `Fate` in `choice.h`.
 _MOST_DECIDED = 16
 _FEWER = "fix some of them, or use tensors with fewer dimensions"
 _WIDE_BITS = "unsigned __int128"
@@ -66,6 +67,7 @@ def launcher_files(
     launches = _launches(host, ops, tables, control=control)
     is_word = all(len(code.resolved.slots) <= _WORD for code in launches)  # one bit per value
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
+    # This fills `images`, and so has to precede everything that reads its tables.
     arrays = "".join(code.arrays(images) for code in launches)
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
@@ -151,6 +153,7 @@ def _headers(host: FrameworkAdapter, images: ImageTables, ops: Sequence[OpSpec])
     names["run"] = "object_run" if objects else f"{driver}_run"
     headers = {name: rendering.read(f"launcher/{file}.h") for name, file in names.items()}
     if not objects:
+        # Only images in the blob may be compressed; objects are linked as they are.
         headers["run"] = rendering.read("launcher/inflate.h") + headers["run"]
     fills = (f"{driver}_fill", "fill") if any(op.fills for op in ops) else ()
     views = ""

@@ -67,6 +67,8 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
     replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
     if replaced:
         renames = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
+        # The launcher replaces these functions, and calls the object's own ones by their second
+        # names.
         files[f"{folder}/{kernel}.ld"] = "".join(renames).encode()
         text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
@@ -178,6 +180,7 @@ _WORTH_IT = 0.9
 """Images are compressed when that makes them smaller than this share of their size."""
 _KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
 _TENSORS = ("tensor", "flat")
+# Layouts are arrays of bytes: 0 to 127 are values, 128 to 253 tensor maps, and the rest is scratch.
 _MAPS = 128
 """First number of tensor maps in parameter lists; see `images.h` for scratch memory."""
 _SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
@@ -292,6 +295,7 @@ class ImageTables:
         # The driver reads PTX as a C string.
         is_open = image.kind == "ptx" and compiled.code[-1:] != b"\0"
         code = compiled.code + b"\0" * is_open
+        # Images that differ only in facts, such as their shared memory, share one copy of the code.
         if code not in self._places:
             self.blob += bytes(-len(self.blob) % ALIGNMENT)
             stored = _compressed(code)
@@ -354,6 +358,7 @@ def describe_archs(archs: Sequence[ImageTarget]) -> str:
 
 def _order(target: ImageTarget) -> tuple[int, str]:
     capability = target.capability
+    # As a number, because `sm_100` would sort before `sm_80` as text.
     return (0 if capability is None else int(capability.number.rstrip("af")), target.arch)
 
 

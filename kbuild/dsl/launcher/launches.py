@@ -17,6 +17,7 @@ from kbuild.ops.model import OpSpec
 from kbuild.ops.steps import ArgumentSource, DtypeName, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
+# Types of 64 bits have no entry: values have 64 bits, so none of them is out of range.
 _RANGES = {
     "i1": ("0", "1"),
     "u1": ("0", "1"),
@@ -108,9 +109,12 @@ class LaunchCode:
         yield 'Arithmetic checked{""};'
         # Remembers how far candidates came, for the message if none fits.
         yield "Fate fate;"
+        # Compilers would warn of the variable in launches that compute nothing.
         yield "(void)checked;"
         op, launch = self.resolved.op, self.resolved.launch
         when = launch.when
+        # The condition may skip the launch, so only the tensors that it asks about are allocated
+        # before it.
         asked = tensors_asked([when] if when is not None else [])
         yield from need_calls(op, asked, self.on_demand)
         if when is not None:
@@ -140,6 +144,7 @@ class LaunchCode:
         if not self.rows:
             return
         key = self.resolved.op.key
+        # C++ has no arrays without elements.
         yield f"Int key[{max(1, len(key))}] = {{}};"
         for at, expression in enumerate(key):
             yield from self._evaluated(expression, f"key[{at}]", "key: ")
@@ -153,6 +158,8 @@ class LaunchCode:
         else:
             yield "const int candidate = step;"
         if self.control:
+            # Every other condition applies to a forced candidate too, so tuning gets an error if it
+            # does not fit.
             yield "if (forced >= 0 && launch.indices[candidate] != forced) continue;"
         if self._numeric():
             yield f"const Int* numbers = numbers_{self.name}[candidate];"
@@ -214,6 +221,7 @@ class LaunchCode:
         for at, slot in enumerate(slots):
             if not slot.is_judged:
                 continue
+            # Bits that no image asks about are not computed: calls are made often.
             if any(slot.argument in image.divisible for image in images):
                 yield f"divisible |= Bits((values[{at}].i & 15) == 0) << {at};"
             if any(slot.argument in image.ones for image in images):
@@ -311,6 +319,7 @@ class LaunchCode:
         conditions = [f"`{c.when}`" for c in resolved.launch.candidates if c.when is not None]
         kinds = ("rows", "keys", "remembered")
         rows, keys, remembered = (f"{name}_{k}" if self.rows else "nullptr" for k in kinds)
+        # In the order of the members of `Launch` in `images.h`, which this initialises.
         fields = (
             cxx_string(resolved.op.name),
             cxx_string(resolved.bound.function),
@@ -338,6 +347,7 @@ class LaunchCode:
 
 
 def _float(target: str, form: str, value: str) -> Iterator[str]:
+    # The value is a union: a narrow float would leave its other bytes undefined.
     yield f"{target}.i = 0;"
     if form in _HALVES:
         yield f"{target}.f16 = {_HALVES[form]}({value});"

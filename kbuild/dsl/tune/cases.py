@@ -166,6 +166,7 @@ class _ShapeSolver:
         """
         shapes: dict[str, tuple[int, ...]] = {}
         known = -1
+        # A round that adds no value would be followed by another one like it.
         while known < len(self._values):
             known = len(self._values)
             for name in self._names:
@@ -213,7 +214,9 @@ def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, in
     yield f"numel({name})", math.prod(shape)
     yield f"dim({name})", rank
     for axis, size in enumerate(shape):
+        # Torch computes strides as if empty dimensions had one element.
         stride = math.prod(max(extent, 1) for extent in shape[axis + 1 :])
+        # Expressions may count dimensions from either end.
         for written in (axis, axis - rank):
             yield f"size({name}, {written})", size
             yield f"stride({name}, {written})", stride

@@ -109,6 +109,7 @@ class RaceOutcome:
             groups.setdefault(device, []).append(value)
         freedom = len(values) - len(groups)
         if freedom >= _MIN_FREEDOM:
+            # This is the pooled variance within the devices.
             squares = sum(len(own) * statistics.pvariance(own) for own in groups.values())
             deviation = min(deviation, math.sqrt(squares / freedom))
         return deviation / math.sqrt(len(values)) / self.times[fastest]
@@ -291,6 +292,7 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
     best = min(means, key=lambda at: means[at])
     outcomes = [outcome for _, outcome in measured if outcome.times]
     tied = [at for at in means if _is_tied(at, best, means, outcomes)]
+    # The first of equally fast ones, so that a repeated tuning does not choose by chance.
     winner = tied[0]
     if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
         winner = default
@@ -326,4 +328,5 @@ def _typical(values: Sequence[float]) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     """Geometric mean."""
+    # A time may have been rounded to 0, which has no logarithm.
     return math.exp(sum(math.log(max(value, 1e-3)) for value in values) / len(values))

@@ -227,10 +227,12 @@ class DeviceWorkers:
         elif answer.get("broken") == job.id:  # ignore a late message about an earlier job
             self._record_crash(worker, job, str(answer["reason"]))
         self._listener(worker.device, job, answer)
+        # A process whose device is broken ends by itself; `ended` replaces it then.
         if worker.job is None and "broken" not in answer:
             self._deal_idle()
 
     def _deal_idle(self) -> None:
+        # A copy of the list, since `_deal` adds and removes workers.
         for worker in [worker for worker in self._workers.values() if worker.job is None]:
             self._deal(worker)
         if self._setting.clock() < self._setting.ends:

@@ -167,6 +167,7 @@ class SourceModules(Loader, MetaPathFinder):
         file = self._files.get(name)
         is_package = file is None or file.endswith("__init__.py")
         spec = ModuleSpec(name, self, origin=file, is_package=is_package)
+        # The import system sets `__file__` only for a spec that has a location.
         spec.has_location = file is not None
         return spec
 
@@ -225,6 +226,7 @@ def _within(name: str, packages: Container[str]) -> str:
     outermost = next((at for at in depths if ".".join(parts[:at]) in packages), 0)
     above = outermost - 1 if outermost else int(parts[0] == "src" and len(parts) > _TOP_LEVEL_PARTS)
     top = parts[max(above, 0)]
+    # Without its folders, the source would take the place of an installed package.
     is_taken = above > 0 and (top in sys.stdlib_module_names or _is_installed(top))
     return name if is_taken else ".".join(parts[max(above, 0) :])
 

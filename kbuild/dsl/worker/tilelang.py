@@ -26,6 +26,7 @@ class _BlockTorch:
 if importlib.util.find_spec("torch") is None:
     _none = _BlockTorch()
     sys.meta_path.insert(0, _none)
+    # Imported while Torch is hidden; every later import finds it in `sys.modules`.
     import tvm_ffi  # type: ignore[import-not-found]  # noqa: F401
 
     sys.meta_path.remove(_none)

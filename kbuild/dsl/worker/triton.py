@@ -60,6 +60,8 @@ class Specialization:
         if "ptx_version" in self._target:
             self._options["ptx_version"] = self._target["ptx_version"]
         self._types: Mapping[str, Any] = request["types"]
+        # The author forbids assumptions about these arguments, although the unit's calls would
+        # allow them.
         fixed = _names(self._jit.params, "do_not_specialize")
         unaligned = fixed | _names(self._jit.params, "do_not_specialize_on_alignment")
         self._ones = [name for name in request["ones"] if _argument(name) not in fixed]
@@ -245,6 +247,7 @@ class Specialization:
             for name, function in values.items():
                 if name in missing:
                     computed[name] = known[name] = self._evaluated(name, function, known)
+                # An option that the candidate sets wins over the one that a heuristic computes.
                 elif name not in self._jit.arg_names and name not in self._options:
                     known[name] = self._options[name] = self._option(name, function, known)
         return computed
@@ -326,6 +329,7 @@ class TritonCompiler(SourceCompiler):
             with contextlib.redirect_stdout(output):
                 specialised = Specialization(kernel, request)
                 if specialised.is_pruned():
+                    # The client reads this file before it looks at the answer.
                     Path(request["output"]).write_bytes(b"")
                     return {"pruned": True}
                 try:
@@ -339,6 +343,7 @@ class TritonCompiler(SourceCompiler):
             refusal.excerpt += diagnostics(printed) if not refusal.excerpt else ()
             raise refusal from error
         finally:
+            # Finished images are in kbuild's own cache, so these files would only fill the disk.
             shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
         code, facts = specialised.image(compiled, output.getvalue())
         Path(request["output"]).write_bytes(code)
@@ -353,6 +358,7 @@ class TritonCompiler(SourceCompiler):
         unique = {
             name: kernels[0]
             for name, kernels in others.items()
+            # A kernel that one source imports from another is found in both, which is no conflict.
             if all(kernel.jit is kernels[0].jit for kernel in kernels)
         }
         own = find_kernels(sources.main(), sources.owns)

@@ -53,6 +53,7 @@ class UnknownArgument:
     def _raise(self, *_: Any) -> Any:
         raise UnknownArgumentError(self._name)
 
+    # Python looks up special methods on the class only, so each needs a definition of its own.
     __getattr__ = __getitem__ = __call__ = __iter__ = __len__ = __bool__ = _raise
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _raise
     __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _raise
@@ -165,6 +166,7 @@ class TritonKernel:
         if prune is None:
             return tuner.configs, ""
         unknown_arguments = {name: UnknownArgument(name) for name in self.jit.arg_names}
+        # A plain dictionary, because `KnownArguments.get` raises for unknown names.
         named = {name: dict(known).get(name, value) for name, value in unknown_arguments.items()}
         try:
             return list(prune([_copied(config) for config in tuner.configs], known, **named)), ""
@@ -187,6 +189,7 @@ class TritonKernel:
                 constants[name] = value
         for name in _OPTIONS:
             value = getattr(config, name, None)
+            # An empty tuple equals no option's value, so options that are not in `_UNSET` are kept.
             if value is not None and value != _UNSET.get(name, ()):
                 options[name] = value
         return {"constants": constants, "options": options}, notes
@@ -252,6 +255,7 @@ def explain_error(
     chain = _chain(error)
     placed = [cause for cause in chain if getattr(cause, "node", None) is not None]
     if placed:
+        # Errors of outer functions only show the call that led to the faulty line.
         return _at_node(placed[-1], chain[-1], sources)
     lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
     refusal = RefusalError(lines[0])
@@ -289,6 +293,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> RefusalError:
     message = getattr(innermost, "error_message", None) or getattr(error, "error_message", None)
+    # An ordinary exception says what is wrong, but only the error around it says where.
     if innermost is not error and not hasattr(innermost, "node"):
         message = f"{type(innermost).__name__}: {innermost}"
     row, column = error.node.lineno, error.node.col_offset

@@ -103,6 +103,7 @@ class HookArgument:
     def _unknown(self, *_: Any) -> Any:
         raise HookError(f"asks for `{self}`, which is known only at run time")
 
+    # Python looks up special methods on the class only, so `__getattr__` does not see them.
     __bool__ = __len__ = __iter__ = __getitem__ = __call__ = __index__ = __int__ = _unknown
     __float__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _unknown
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _unknown
@@ -155,6 +156,8 @@ def _of_config(
     if getattr(config, "ir_override", None):
         problems.append(f"a candidate's `ir_override` is {config.ir_override!r}")
     values = {**config.kwargs, **_options(config)}
+    # A hook may ask by `isinstance` whether an argument is a descriptor, so it runs once for each
+    # case.
     for kind in (None, _descriptor()):
         record = HookRecord(restores=False)
         if hook is not None:
@@ -169,6 +172,7 @@ def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict
     hook_arguments = {name: HookArgument(name, record, None) for name in arguments}
     if getattr(tuner, "user_defined_pre_hook", False):
         problems += _run("`pre_hook`", tuner.pre_hook, partial(tuner.pre_hook, hook_arguments))
+    # A copy, since the post-hook gets the same record: it may restore what the pre-hook has cloned.
     filled = dict(record.fills)
     if getattr(tuner, "user_defined_post_hook", False):
         call = partial(tuner.post_hook, hook_arguments, exception=None)

@@ -155,11 +155,14 @@ def stopped_where_known(target: Any, makes: Callable[[str], bool]) -> Iterator[N
     `makes` gets the IR, without locations unless the code contains them, as that of assertions
     does. A compilation that stops raises KnownKernelError.
     """
+    # The class is patched, because `triton.compile` makes a backend object of its own.
     backend = type(make_backend(target))
     original = backend.add_stages
 
     def add_stages(self: Any, stages: dict[str, Any], *rest: Any) -> None:
         original(self, stages, *rest)
+        # The first stage simplifies the IR (`ttgir` in Gluon, else `ttir`), the second generates
+        # code from it.
         name = [*stages][1]
         generate = stages[name]
 

@@ -183,7 +183,9 @@ def _python_call(function: str, arguments: Sequence[str]) -> str:
     if function == "cdiv":
         return f"(-(-{arguments[0]} // {arguments[1]}))"
     if function == "next_pow2":
+        # `int`, because Torch's `SymInt` has no `bit_length`.
         return f"(1 << max(int({arguments[0]}) - 1, 0).bit_length())"
+    # Torch's two functions take exactly two arguments.
     return reduce(lambda left, right: f"torch.sym_{function}({left}, {right})", arguments)
 
 
@@ -229,6 +231,7 @@ def _fold_logic(node: Logic, known: Mapping[str, int]) -> Node:
     right = fold(node.right, known)
     if not isinstance(left, Number):
         return replace(node, left=left, right=right)
+    # `and` and `or` give 0 or 1, even if the side that decides is another number.
     return right if is_condition(right) else fold(Compare("!=", right, Number(0), node.column))
 
 

@@ -149,6 +149,7 @@ class _FloatReader(ExpressionReader):
         if not self.is_float(tree):
             return Expression(self.text(tree), fold(self.node(tree)))
         match tree:
+            # Python reads `1e999` as infinity, for which C++ has no literal.
             case ast.Constant(float(value)) if math.isfinite(value):
                 return FloatNumber(value)
             case ast.Name(name):
@@ -221,6 +222,7 @@ def _to_cxx(  # noqa: PLR0911
     listed = ", ".join(operands)
     match node.function:
         case "negative":
+            # The inner parentheses keep two signs apart: `--` is a decrement in C++.
             return f"(-({listed}))"
         case "min" | "max":
             return f"std::{node.function}<double>({{{listed}}})"

@@ -138,6 +138,7 @@ class Triton(Language):
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
+        # An object, so that the worker can tell a dtype from a string constant.
         dtypes = {name: {"dtype": _LANGUAGE[dtype]} for name, dtype in unit.dtype_constants}
         constants = {**dict(unit.constants), **dtypes}
         types = {name: _type(name, source, unit) for name, source in bound.arguments}

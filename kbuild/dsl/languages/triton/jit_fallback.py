@@ -134,11 +134,13 @@ def _constant(op: OpSpec, constant: Constant) -> str:
         cases = zip(constant.choices, constant.values, strict=True)
         written = ", ".join(f"{choice}: {_written(case_value)}" for choice, case_value in cases)
         return f"{{{written}}}[{value}]"
+    # The 0 stands for a constant without choices.
     kind = "bool" if isinstance((*constant.choices, 0)[0], bool) else "int"
     return f"{kind}({value})"
 
 
 def _of_triton(dtype: str) -> str:
+    # Imported by the call that needs it, since the package has to load without Triton.
     return f"getattr(importlib.import_module('triton.language'), {dtype})"
 
 

@@ -165,6 +165,7 @@ class EventTimer:
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """See `race.Stopwatch`."""
         attempts = 1 if self._waits else _ATTEMPTS
+        # The loop runs at least once, and stores what is true.
         self._waits = True
         samples: list[float] = []
         while self._waits and attempts:
@@ -217,6 +218,7 @@ RTOL = {
     "float32": 1e-3,
     "float16": 1e-2,
     "bfloat16": 2e-2,
+    # About one step between neighbours: the mantissa has 3 bits here, and 2 bits below.
     "float8_e4m3fn": 0.13,
     "float8_e5m2": 0.26,
 }
@@ -260,6 +262,7 @@ def joined(
     """Pairs of argument and value; the tensors of a list become one pair."""
     pairs: list[tuple[Mapping[str, Any], Any]] = []
     for argument, value in zip(arguments, values, strict=True):
+        # Item 0 is left to the next branch, which begins the list.
         if argument.get("item"):
             pairs[-1][1].append(value)
         elif "list" in argument:
@@ -293,6 +296,7 @@ def restore(
     """Restore the tensors in `own` that a candidate wrote to; does not synchronise."""
     for tensor, value, argument in zip(own, values, arguments, strict=True):
         if value is not None and "reset" in argument:
+            # NaN and infinities are text, since JSON has no numbers for them.
             tensor.fill_(float(argument["reset"]))
         elif value is not None and argument.get("writes"):
             tensor.copy_(value)

@@ -151,6 +151,7 @@ class WorkerHost:
         worker = self._workers.pop(name)
         self._selector.unregister(worker.life)
         os.close(worker.life)
+        # `stop` may have closed it before.
         _close(worker.jobs)
         _, status = os.waitpid(worker.pid, 0)
         send_message({"ended": worker.name, "code": os.waitstatus_to_exitcode(status)})

@@ -114,6 +114,7 @@ class Race:
             for candidate in (*alive[at:], *alive[:at]):
                 runner = runners[candidate]
                 runner.take(self._run(candidate, self._count(runner.median)))
+        # The last round may have beaten some more, and the result says who is left.
         self._survivors(runners, keep)
         return runners
 

@@ -91,6 +91,7 @@ class BenchmarkServer:
                 choose(launch, candidate)
             return self._measured(job, choose)
         finally:
+            # The process stays for further jobs, which fix other launches.
             for launch in (*(pair[0] for pair in job["fixed"]), job["launch"]):
                 choose(launch, DEFAULT_CHOICE)
 

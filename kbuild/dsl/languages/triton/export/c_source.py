@@ -26,6 +26,7 @@ from kbuild.system.files import FileSet
 from kbuild.system.rendering import render
 
 _MAX_AXES = 3
+# A single slash: `//` is left alone, because the parser knows it already.
 _DIVISION = re.compile(r"(?<!/)/(?!/)")
 
 
@@ -116,6 +117,7 @@ def _escaped(byte: int, following: bytes) -> str:
     plain = _PLAIN.get(byte)
     if plain is not None:
         return plain
+    # Not hexadecimal: such an escape has no maximal length, and would take in digits that follow.
     return f"\\{byte:03o}" if following and following[0] in _DIGITS else f"\\{byte:o}"
 
 
@@ -196,6 +198,7 @@ def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
 
 def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
     """Check that the image's parameters are the variant's arguments, in order."""
+    # `image.ones` lacks the arguments that the author's function does not let Triton specialise on.
     folded = {argument.name for argument in variant.arguments if argument.hint == 1} & image.ones
     wanted = [(a.name, a.type) for a in variant.arguments if a.name not in folded]
     parameters = [(p.name, p.type) for p in image.parameters if p.name]
@@ -253,6 +256,8 @@ def _parameters(variant: ExportVariant, image: KernelImage) -> Iterator[str]:
 def _attributes(image: KernelImage) -> Iterator[tuple[int, str, Any]]:
     if image.cluster[0] > 1:
         yield _CLUSTER, "size", image.cluster
+        # 1 is `CU_CLUSTER_SCHEDULING_POLICY_SPREAD`, which Triton's own launcher sets for clusters
+        # too.
         yield _SPREAD, "number", 1
     if image.cooperative:
         yield _COOPERATIVE, "number", 1
@@ -267,5 +272,6 @@ def _device_condition(target: ImageTarget) -> str:
         return ""
     if target.kind == "ptx":
         return f"major * 10 + minor >= {wanted.major * 10 + wanted.minor}"
+    # Machine code also runs on later minor versions of its major one, unless it is for one chip.
     sign = "==" if wanted.feature == "a" else ">="
     return f"(major == {wanted.major} && minor {sign} {wanted.minor})"

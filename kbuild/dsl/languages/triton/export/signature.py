@@ -146,6 +146,7 @@ def _constant(entry: str) -> tuple[ExportConstant] | None:
     # `ast.literal_eval` raises the last two for deeply nested text.
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
+    # `1e999` is a valid literal, and infinite, which JSON cannot express.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return (value,) if value is None or isinstance(value, (bool, int, float, str)) else None
