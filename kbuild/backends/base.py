@@ -181,6 +181,7 @@ class Backend:
         target = self.arch_target(arch)
         if target not in known:
             number = self.arch_number(target)
+            # Of equally near archs the shortest: `9.0` instead of `9.0a`.
             nearest = min(known, key=lambda name: (abs(self.arch_number(name) - number), len(name)))
             what = f"no GPU that kbuild knows has `{arch}`"
             raise UnknownArchError(f"{what}; the nearest is `{nearest}`")

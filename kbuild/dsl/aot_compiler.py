@@ -143,6 +143,8 @@ class AotCompiler:
         with self._lock:
             known = self._places.get(key)
         if known is None:
+            # Outside of the lock: an installation takes long, and the store lets only one thread do
+            # it.
             known = compile_environment(kernel, self._language(kernel.language), self._environments)
             with self._lock:
                 self._places[key] = known
@@ -239,6 +241,7 @@ class AotCompiler:
         unit, request, key = parts
         with self._lock:
             future, is_ours = claim_future(self._results, key)
+        # Outside of the lock: only the thread that has claimed the key reads the file.
         result = self._cache.find(key) if is_ours else None
         if result is not None:
             future.set_result(result)

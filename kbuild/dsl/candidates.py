@@ -153,6 +153,7 @@ class CandidateSelector:
 
         `make` is called again with more units until each device has a default candidate.
         """
+        # This ends, since `_learn` is true only if it has learnt of another candidate.
         while True:
             outcomes = tuple(make(tuple(self.wanted())))
             if self.section.kernel.keep_all or not self._learn(outcomes):

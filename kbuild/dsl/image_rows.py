@@ -133,6 +133,7 @@ _CUBIN_LAYOUT = struct.Struct("<18xH20xQ10xHHH")
 _SECTION_LAYOUT = struct.Struct("<II16xQQII16x")
 """Name, type, offset, size, link, info."""
 _SYMBOL_LAYOUT = struct.Struct("<I20x")
+# ELF's `EM_CUDA` and `SHT_NOBITS`.
 _CUDA_MACHINE = 190
 _NO_BITS = 8
 _INFO, _SHARED = ".nv.info", ".nv.shared."
@@ -140,8 +141,10 @@ _LONGEST_NAME = 1 << 14
 _RESERVED = ".nv.shared.reserved."
 _ATTRIBUTE = struct.Struct("<BBH")
 """Form, attribute, and the value or the number of its bytes."""
+# `EIFMT_SVAL`, as `cuobjdump -elf` prints it.
 _WITH_BYTES = 4
 _PAIR = struct.Struct("<II")
+# `EIATTR_REGCOUNT` and `EIATTR_FRAME_SIZE`, as `cuobjdump -elf` prints them.
 _REGISTERS, _FRAME = 0x2F, 0x11
 
 
@@ -165,6 +168,7 @@ def read_kernel_resources(code: bytes) -> tuple[KernelResources, ...]:
     """
     resources: list[KernelResources] = []
     at = code.find(_CUBIN_MAGIC)
+    # An object is an ELF file of the host, with cubins anywhere inside.
     while at >= 0:
         with suppress(DamagedFileError), reading("the file", "a cubin"):
             resources += _of_cubin(memoryview(code)[at:])
@@ -193,6 +197,7 @@ def _of_cubin(elf: memoryview) -> Iterator[KernelResources]:
         _CubinSection(
             _string_at(texts, name),
             kind,
+            # Without bits in the file, a section's offset points to the bytes of another one.
             elf[start : start + (0 if kind == _NO_BITS else length)],
             length,
             link,

@@ -268,6 +268,7 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
                 message = f"has `{name}` in its key, which is not an integer of the call: left out"
                 notes.append(f"`{launch.function.name}` {message}")
             else:
+                # Several launches may have the same key, of which a table needs one column.
                 expressions.setdefault(str(expression), expression)
     return replace(op, key=tuple(expressions.values())), notes
 

@@ -130,6 +130,7 @@ def sized(schema: Schema, section: OpSection, place: IssueCollector) -> Schema:
 
     Lists without a size are errors at `place`, the `schema` key.
     """
+    # As one text, because the index may be in any expression of the section.
     texts = json.dumps(section.model_dump(exclude={"schema_"}), default=str, ensure_ascii=False)
     arguments = tuple(
         _sized(argument, texts, place) if kind_of(argument) == "tensors" else argument
@@ -153,6 +154,7 @@ def _sized(argument: SchemaArgument, texts: str, place: IssueCollector) -> Schem
         hint = "pass them in several calls, or as one tensor of addresses"
         place.error(f"`{name}` has {count} tensors; an op takes at most {most} in a list", hint)
         count = most
+    # After the error, any size allows the rest of the section to be read.
     size = f"[{count}]" if count else "[1]"
     sizes = tuple(size if suffix.startswith("[") else suffix for suffix in suffixes)
     return replace(argument, type=replace(argument.type, suffixes=sizes))

@@ -62,6 +62,7 @@ def read_aten_calls(
 
 def _validate_order(calls: Sequence[AtenCall], scope: OpScope, place: IssueCollector) -> None:
     """Report an ATen call that reads a tensor before another call produces it."""
+    # Reversed, so that of several calls the first one is kept.
     produced = {name: call for call in reversed(calls) for name in call.produced}
     for at, call in enumerate(calls):
         for name in sorted(call.tensors()):

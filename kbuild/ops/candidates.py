@@ -160,6 +160,7 @@ def _when(
         return None
     if bound.constant == 0:
         place.error(f"`{text}` never holds with these constants", "remove the candidate")
+    # A candidate without a condition may be a default one.
     return None if bound.constant else bound
 
 
@@ -300,4 +301,5 @@ def _matching_candidates(
                     place.at(index).error(f"`{bound}`: {what}")
             when = bound.and_also(when) if bound.constant is None else when
         else:
+            # The loop was not left by `break`, so every condition may hold.
             yield replace(candidate, when=when)

@@ -145,6 +145,7 @@ class _ConstantReader:
         if kind in _NON_INTEGER_KINDS or none is True:
             types, what = _CHOICES.get(str(kind), ((int,), "integers"))
             wrong = (not isinstance(v, types) or not is_scalar(v) for v in choices)
+            # `bool` is a subclass of `int`, and integers are choices for a float.
             has_booleans = kind == "float" and any(isinstance(v, bool) for v in choices)
             if any(wrong) or has_booleans or len(set(map(str, choices))) < len(choices):
                 message = f"must list different {what}"
@@ -274,6 +275,7 @@ class _ConstantReader:
 
         def known(node: Node) -> Node | None:
             if node in parts:
+                # Any number will do: all that counts is which names are left.
                 return Number(0)
             if isinstance(node, Name) and node.name in scope.let:
                 return scope.let[node.name].mapped(known).root

@@ -266,6 +266,7 @@ def bit_pattern(value: FillValue, dtype: str) -> int | None:
     if "float" in dtype:
         return _float_bits(float(value), dtype)
     number = float(value) if isinstance(value, str) else value
+    # In this order, since `int` raises an error for NaN and for infinities.
     if number != number or math.isinf(number) or number != int(number):  # noqa: PLR0124 - NaN
         return None
     bits, integer = 8 * DTYPES[dtype], int(number)
@@ -308,5 +309,6 @@ def _small_bits(value: float, dtype: str) -> int | None:
     bias = 2 ** (exponent_bits - 1) - 1
     exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
     steps = round(math.ldexp(abs(value), mantissa_bits - exponent))  # Python rounds to even
+    # `steps` has the leading bit of a normal number, which the sum carries into the exponent.
     bits: int = (exponent + bias - 1 << mantissa_bits) + steps
     return sign | bits if bits <= largest else None

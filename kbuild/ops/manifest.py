@@ -136,6 +136,7 @@ def read_manifest(variant: Path) -> OpManifest:
     try:
         with reading(file, _KIND):
             description = OpManifest.from_json(read_json(file, _KIND))
+            # Read once here, so that a damaged file is reported as such.
             _ = [kernel.ops() for kernel in description.kernels]
             description.text()
     except OSError as error:

@@ -208,6 +208,7 @@ class OpSpec:
     def steps(self) -> tuple[tuple[Literal["launch", "aten"], int], ...]:
         """Launches and ATen calls in order, each by its index among its kind."""
         steps: list[tuple[Literal["launch", "aten"], int]] = []
+        # One round more than there are launches, for the calls after the last one.
         for index in range(len(self.launches) + 1):
             steps += [("aten", at) for at, call in enumerate(self.aten) if call.before == index]
             steps += [("launch", index)] if index < len(self.launches) else []
@@ -264,6 +265,8 @@ class OpSpec:
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
         """Every combination of dtypes that images are compiled for: tensor -> dtype."""
+        # The launcher computes indices into this list, see `dtype_checks`: the last rule varies
+        # fastest.
         combinations: list[dict[str, str]] = [{}]
         for rule in self.dtypes:
             if not rule.like:

@@ -123,6 +123,7 @@ class OpScope:
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
         """Read a condition over these names; None after an error at `place`."""
+        # A boolean's name is a condition, which its syntax alone does not show.
         is_name = self._is_true_or_false(text.strip())
         return self._read(text, parse if is_name else parse_condition, place)
 

@@ -137,6 +137,7 @@ def _unaccounted_entry(path: Path, where: str, root: Path) -> Unaccounted | None
 
 def _counted(root: Path) -> Iterator[str]:
     for base, folders, files in os.walk(root):
+        # In place, so that `os.walk` does not descend into them.
         folders[:] = [name for name in folders if name != _CACHE]
         for name in files:
             path = Path(base, name)

@@ -160,6 +160,7 @@ def _libraries(
 ) -> tuple[str, ...]:
     """Libraries of the backend and the framework, then those of the caller's link flags."""
     own = libraries(context, parts, needs_toolkit=needs_toolkit)
+    # CMake writes link flags before the objects, where a linker would ignore a static library.
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
 
 

@@ -63,6 +63,7 @@ class SideTimes:
         """JSON object in the client's format, with the median in addition."""
         samples = self.samples
         first, third = self.quartiles
+        # Tukey's rule: an outlier is more than 1.5 interquartile ranges away from the quartiles.
         margin = 1.5 * (third - first)
         outliers = sum(not first - margin <= time <= third + margin for time in samples)
         numbers = {

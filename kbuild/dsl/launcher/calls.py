@@ -71,6 +71,8 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
     elif len(names) == 1:
         yield f"if (t_{name}.handle != nullptr) {{ {' '.join(first_checks)} }}"
     else:
+        # None is required, so the first given tensor is the base: it is set after the comparison
+        # with it.
         yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
         joined = " ".join(first_checks)
         yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {joined} }}"

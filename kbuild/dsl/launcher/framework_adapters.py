@@ -90,6 +90,7 @@ class TorchAdapter(FrameworkAdapter):
 
     def registration(self, *, module: bool) -> str:
         """C++ code of the Python module, for extensions without bindings of their own."""
+        # The header becomes part of a source, in which GCC warns of `#pragma once`.
         text = rendering.read("project/registration.h").replace("#pragma once\n", "")
         return text if module else ""
 

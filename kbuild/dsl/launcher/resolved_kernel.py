@@ -98,6 +98,7 @@ class ResolvedLaunch:
                 images_by_key.setdefault(key, []).append(compiled)
         return tuple(
             LaunchVariant(*key, tuple(images))
+            # By the keys alone, since images have no order.
             for key, images in sorted(images_by_key.items(), key=itemgetter(0))
         )
 

@@ -203,6 +203,7 @@ class ProbeHost:
         connection = ProbeConnection(self)
         with self._lock:
             self._connections.append(connection)
+            # No message would ever arrive from a process that has ended.
             if self._end:
                 connection.answers.put(self._end)
         return connection
@@ -231,6 +232,7 @@ class ProbeHost:
         with self._lock:
             self._names += 1
             name = f"w{self._names}"
+            # Before the worker starts, since its first message may arrive at once.
             self._listeners[name] = connection
         self.send({"start": name, "settings": dict(settings)})
         return name
@@ -279,6 +281,7 @@ class ProbeHost:
 
     def _finish(self, answer: Mapping[str, Any]) -> None:
         with self._lock:
+            # The first reason stays: an interpreter without Torch says so before it exits.
             self._end = self._end or answer
             for connection in self._connections:
                 connection.answers.put(self._end)

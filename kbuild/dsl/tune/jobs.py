@@ -99,6 +99,7 @@ def benchmarks_of(
     names ops, all when empty; `more` has cases by op in place of those of its `tune` table.
     """
     benchmarks, first = [], 0
+    # The control op counts launches in this order, see `CHOOSE_OP`.
     for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
         for op in kernel.ops():
             # For every op, since the control op counts the launches of all.

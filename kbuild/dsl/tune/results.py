@@ -59,6 +59,7 @@ class RaceOutcome:
                 {int(at): str(why) for at, why in data.get(key, {}).items()}
                 for key in ("failed", "wrong")
             )
+            # Every process measures the default, because the winner has to be faster than it.
             alive = {*map(int, data.get("alive", ())), *([] if default is None else [default])}
             return cls(
                 times,

@@ -36,9 +36,11 @@ def _die_with(life: int) -> None:
 
     The kernel sends the signal, so that a compiler which never returns to Python ends as well.
     """
+    # A negative number is a process group, so that programs which the compiler has started end too.
     fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
     try:
+        # The signal comes only if the pipe is closed from now on; it may have been closed before.
         os.read(life, 1)
     except BlockingIOError:
         return

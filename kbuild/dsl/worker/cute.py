@@ -138,6 +138,7 @@ def _answer_imports() -> None:
         setattr(
             hardware,
             name,
+            # `partial` keeps this question; a closure would see the last one of the loop.
             partial(lambda asked, *_, **__: devices.device_dependent(asked), question),
         )
 

@@ -355,6 +355,7 @@ def _asked_for(operation: Any) -> int:
     if operation.operation.name != "llvm.store":
         return 0
     value, place = (operand.owner for operand in operation.operands)
+    # The owner of a block's argument is the block, which has no name.
     if getattr(place, "name", "") != _FIELD or getattr(value, "name", "") != "llvm.mlir.constant":
         return 0
     struct, indices = str(place.attributes["elem_type"]), place.attributes["rawConstantIndices"]

@@ -95,5 +95,6 @@ class ObjectCompiler(SourceCompiler):
 def image_type(dtype: str) -> str:
     """Name of a Torch dtype in images, such as `fp16`, `i32`."""
     special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
+    # `uint` first, because it contains `int`.
     short = dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")
     return special.get(dtype, short)

@@ -79,6 +79,7 @@ def _read_requests(lines: Any) -> Iterator[Mapping[str, Any]]:
 def _answer(compiler: WorkerCompiler, request: Mapping[str, Any]) -> Mapping[str, Any]:
     perform = {"describe": compiler.describe, "compile": compiler.compile}[request["ask"]]
     try:
+        # Any other exception ends the process, and kbuild shows what it printed.
         return {"answer": perform(request)}
     except RefusalError as refusal:
         return {"refusal": refusal.to_json()}

@@ -72,6 +72,7 @@ def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[
             key.append(name)
         for axis, dimension in enumerate(tensors.get(name, ())):
             if dimension not in left_out:
+                # Dimensions without a name all have the empty text, and each of them counts.
                 left_out |= {dimension} - {""}
                 key.append(f"{name}.shape.{axis}")
     return key

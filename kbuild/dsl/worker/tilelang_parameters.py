@@ -189,6 +189,7 @@ class EntryParameters:
         if hasattr(size, "name"):
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
+            # Sizes with one name in the op need no check here: the launcher has compared them.
             if known is None or not dimension or dimension != known[1]:
                 mine = self._add(EntryArgument(name, "int", kind, cxx))
                 self._first.setdefault(size.name, (mine, dimension))
@@ -200,6 +201,7 @@ class EntryParameters:
                 "number or a separate variable",
                 hint="name the dimension with another `T.dynamic`",
             )
+        # The launcher has compared a size that `shapes` fixes to this number.
         elif dimension != str(int(size)):
             mine = self._add(EntryArgument(name, "int", "i64", "int64_t"))
             self._checks.append(DimensionCheck(mine, str(int(size)), title))

@@ -120,6 +120,7 @@ def _listed(
     if isinstance(node, ast.Name):
         if node.id not in values_by_name:
             yield node.id
+        # A name may be assigned a value that contains it, as in `shape = shape + [K]`.
         elif node.id not in seen:
             for value in values_by_name[node.id]:
                 yield from _listed(value, values_by_name, seen | {node.id})

@@ -136,6 +136,7 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
         return self._compare(other, operator.ge)
 
     def __eq__(self, other: object) -> bool:
+        # Unlike `<`, equality has an answer for a text that is no version.
         if isinstance(other, str) and not _VERSION.fullmatch(other):
             return str.__eq__(self, other)
         return isinstance(other, (str, tuple, list)) and self._compare(other, operator.eq)

@@ -317,6 +317,7 @@ def known_given(node: Node, holds: bool, let: Mapping[str, Node]) -> ArgumentNam
             return known_given(operand, not holds, let)
         case Logic(operator, left, right):
             sides = known_given(left, holds, let), known_given(right, holds, let)
+            # A true `and` decides both of its sides, and so does a false `or`.
             both = (operator == "and") == holds
             return sides[0] | sides[1] if both else sides[0] & sides[1]
         case _:

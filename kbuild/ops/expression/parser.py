@@ -128,6 +128,7 @@ class ExpressionReader:
         """
         column = tree.col_offset + 1
         match tree:
+            # Before integers, because `bool` is a subclass of `int`.
             case ast.Constant(value=bool(value)):
                 return Number(int(value), column, boolean=True)
             case ast.Constant(value=int(value)) if value <= INT64_MAX:
@@ -183,6 +184,7 @@ class ExpressionReader:
         if self._depth > _MAX_DEPTH:
             raise _too_deep(tree.col_offset + 1)
         node = self.node(tree)
+        # An error ends the reading, so the depth need not be restored then.
         self._depth -= 1
         return node
 

@@ -19,6 +19,7 @@ from kbuild.ops.schema.model import (
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TOKEN = re.compile(
+    # The look-ahead rejects `1x` and `1.2.3` as a whole.
     r"(?P<number>-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![A-Za-z0-9_.])"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<string>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"

@@ -252,6 +252,7 @@ def presets_text(plans: Sequence[VariantPlan]) -> str:
 def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     """The compile commands of the variant configured last, made palatable to clang."""
     hints = {
+        # Reversed, so that of each backend the first plan is kept.
         plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
     }
     return rendering.render(

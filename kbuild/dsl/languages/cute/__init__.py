@@ -81,6 +81,7 @@ def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
     # A section names the dimension, or the part of one tensor: `N`, `x.shape.1`.
     ones = {part, dim} & set(unit.ones)
     if ones:
+        # Sets have no order, and the request is part of the cache key.
         return {"one": min(ones)}
     divisor = DIVISOR if {part, dim} & set(unit.divisible) else 1
     bits = 64 if {part, dim} & set(unit.int64) else 32

@@ -74,6 +74,7 @@ def _opened(folder: Path, name: str) -> int | None:
     """Open the lock file in the user's folder; None if the folder belongs to somebody else."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
+        # In a folder that all users share, somebody else may have made it first.
         if folder.lstat().st_uid != os.getuid():
             return None
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -136,6 +136,7 @@ class Race:
 
     def _count(self, microseconds: float) -> int:
         """Number of calls of one turn."""
+        # A time of 0, by a coarse clock, must not be divided by.
         count = round(self.rules.slice_us / max(microseconds, 0.1))
         return min(max(count, 1), self.rules.calls_per_turn)
 

@@ -54,6 +54,7 @@ class NineToothedCompiler(triton.TritonCompiler):
         return refusal
 
     def _all(self, sources: SourceModules) -> Mapping[str, _GeneratedKernel]:
+        # An `id` is not used again, because `SourceCache.get` keeps all sources.
         kernels_by_name = self._generated.get(id(sources))
         if kernels_by_name is None:
             kernels = _collected(sources)

@@ -63,6 +63,7 @@ class _PositionWidener(ast.NodeTransformer):
         self.generic_visit(node)
         loop = node.iter
         if self._loops and isinstance(loop, ast.Call) and _called(loop) == "range" and loop.args:
+            # The end is the only argument of `range`, or the second one.
             end = min(1, len(loop.args) - 1)
             loop.args[end] = self._either(loop.args[end])
         return node
