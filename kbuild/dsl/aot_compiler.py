@@ -143,8 +143,7 @@ class AotCompiler:
         with self._lock:
             known = self._places.get(key)
         if known is None:
-            # Outside of the lock: an installation takes long, and the store lets only one thread do
-            # it.
+            # Outside of the lock: an installation takes long, and the store has a lock for it.
             known = compile_environment(kernel, self._language(kernel.language), self._environments)
             with self._lock:
                 self._places[key] = known

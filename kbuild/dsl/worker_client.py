@@ -181,8 +181,7 @@ class WorkerClient:
                     return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
-                    # `close` kills busy workers, so at the end of a run a death is no crash of the
-                    # compiler.
+                    # `close` kills busy workers, so here a death is no crash of the compiler.
                     raise IncompleteError("the run ended before everything was compiled") from None
                 deaths.append(death)
         last = deaths[-1]
@@ -235,8 +234,7 @@ def result_from_answer(
         image = KernelImage.from_json({**facts, "compiler": place.compiler(unit.target)})
     except ValueError as error:
         return Rejection(str(error))
-    # Not a rejection: other candidates of the launch may fit, and `compiled_images` requires only
-    # one.
+    # Not a rejection: other candidates may fit, and `compiled_images` requires only one.
     most = max_shared_memory(unit.target)
     if image.shared > most:
         why = f"it needs {image.shared} bytes of shared memory, but {most} are available"

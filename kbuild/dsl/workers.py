@@ -104,7 +104,7 @@ class WorkerProcess:
             return 0.0, 0.0
         # The name in the second field may contain spaces and parentheses.
         fields = status.rpartition(")")[2].split()
-        # The fields before are cut off up to the second one, so `utime`, the 14th, has index 11.
+        # The first two fields are cut off, and `utime` is the 14th field, so its index is 11.
         user, system, user_of_children, system_of_children = map(int, fields[11:15])
         ticks = os.sysconf("SC_CLK_TCK")
         return (user + user_of_children) / ticks, (system + system_of_children) / ticks

@@ -265,8 +265,7 @@ class OpSpec:
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
         """Every combination of dtypes that images are compiled for: tensor -> dtype."""
-        # The launcher computes indices into this list, see `dtype_checks`: the last rule varies
-        # fastest.
+        # The launcher computes indices into this list (`dtype_checks`): the last rule varies first.
         combinations: list[dict[str, str]] = [{}]
         for rule in self.dtypes:
             if not rule.like:

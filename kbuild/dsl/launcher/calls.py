@@ -71,8 +71,8 @@ def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterato
     elif len(names) == 1:
         yield f"if (t_{name}.handle != nullptr) {{ {' '.join(first_checks)} }}"
     else:
-        # None is required, so the first given tensor is the base: it is set after the comparison
-        # with it.
+        # None is required, so the first given tensor is the base. The order of the two statements
+        # avoids a comparison of the base with itself.
         yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
         joined = " ".join(first_checks)
         yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {joined} }}"
@@ -309,8 +309,7 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 
 
 def _check(op: OpSpec) -> Iterator[str]:
-    # First, because later checks read every tensor of a list, and the caller may give another
-    # number.
+    # First, because later checks read every tensor of a list, and callers may give fewer.
     yield from _lengths(op)
     owner = op.device_tensor
     # Optional tensors last: they are compared with the device of a required one.

@@ -67,8 +67,7 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
     replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
     if replaced:
         renames = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
-        # The launcher replaces these functions, and calls the object's own ones by their second
-        # names.
+        # The launcher replaces these functions, and calls the object's by their second names.
         files[f"{folder}/{kernel}.ld"] = "".join(renames).encode()
         text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})

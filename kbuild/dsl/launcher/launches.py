@@ -113,8 +113,7 @@ class LaunchCode:
         yield "(void)checked;"
         op, launch = self.resolved.op, self.resolved.launch
         when = launch.when
-        # The condition may skip the launch, so only the tensors that it asks about are allocated
-        # before it.
+        # The condition may skip the launch, so it allocates only the tensors that it asks about.
         asked = tensors_asked([when] if when is not None else [])
         yield from need_calls(op, asked, self.on_demand)
         if when is not None:
@@ -158,8 +157,7 @@ class LaunchCode:
         else:
             yield "const int candidate = step;"
         if self.control:
-            # Every other condition applies to a forced candidate too, so tuning gets an error if it
-            # does not fit.
+            # A forced candidate has to meet all conditions, so that tuning sees where it fails to.
             yield "if (forced >= 0 && launch.indices[candidate] != forced) continue;"
         if self._numeric():
             yield f"const Int* numbers = numbers_{self.name}[candidate];"

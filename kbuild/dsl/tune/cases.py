@@ -216,7 +216,6 @@ def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, in
     for axis, size in enumerate(shape):
         # Torch computes strides as if empty dimensions had one element.
         stride = math.prod(max(extent, 1) for extent in shape[axis + 1 :])
-        # Expressions may count dimensions from either end.
         for written in (axis, axis - rank):
             yield f"size({name}, {written})", size
             yield f"stride({name}, {written})", stride

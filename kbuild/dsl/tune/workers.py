@@ -227,7 +227,7 @@ class DeviceWorkers:
         elif answer.get("broken") == job.id:  # ignore a late message about an earlier job
             self._record_crash(worker, job, str(answer["reason"]))
         self._listener(worker.device, job, answer)
-        # A process whose device is broken ends by itself; `ended` replaces it then.
+        # A process whose device is broken ends by itself, and is replaced after its `ended`.
         if worker.job is None and "broken" not in answer:
             self._deal_idle()
 

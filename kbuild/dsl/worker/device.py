@@ -135,8 +135,7 @@ class UnknownValue:
     """A value that is unknown at build: it can be passed on, but no decision can depend on it."""
 
     def __init__(self, path: str, why: str = "") -> None:
-        # The line is for refusals that arise outside of the author's code, where the value was
-        # passed to.
+        # The line is for refusals that arise in a library to which the author passed the value.
         self._path, self._why, self._line = path, why, current.line()
 
     def __repr__(self) -> str:

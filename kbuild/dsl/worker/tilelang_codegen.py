@@ -205,8 +205,7 @@ def compile_object(
         RefusalError: the compiler rejects it.
     """
     folder = output.parent / "tilelang"
-    # `-keep` leaves nvcc's intermediate files here, and this unit must not find those of the last
-    # one.
+    # `-keep` leaves nvcc's intermediate files here, and this unit must not find earlier ones.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     arch = request["arch"]

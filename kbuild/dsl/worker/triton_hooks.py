@@ -156,8 +156,7 @@ def _of_config(
     if getattr(config, "ir_override", None):
         problems.append(f"a candidate's `ir_override` is {config.ir_override!r}")
     values = {**config.kwargs, **_options(config)}
-    # A hook may ask by `isinstance` whether an argument is a descriptor, so it runs once for each
-    # case.
+    # A hook may ask by `isinstance` whether an argument is a descriptor, so it runs for both cases.
     for kind in (None, _descriptor()):
         record = HookRecord(restores=False)
         if hook is not None:

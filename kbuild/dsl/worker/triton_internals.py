@@ -161,8 +161,7 @@ def stopped_where_known(target: Any, makes: Callable[[str], bool]) -> Iterator[N
 
     def add_stages(self: Any, stages: dict[str, Any], *rest: Any) -> None:
         original(self, stages, *rest)
-        # The first stage simplifies the IR (`ttgir` in Gluon, else `ttir`), the second generates
-        # code from it.
+        # The first stage only simplifies the IR; the second one gets the IR that decides the code.
         name = [*stages][1]
         generate = stages[name]
 

@@ -251,8 +251,8 @@ def presets_text(plans: Sequence[VariantPlan]) -> str:
 
 def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     """The compile commands of the variant configured last, made palatable to clang."""
+    # Reversed, so that of each backend the first plan is kept.
     hints = {
-        # Reversed, so that of each backend the first plan is kept.
         plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
     }
     return rendering.render(

@@ -165,7 +165,7 @@ class EventTimer:
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """See `race.Stopwatch`."""
         attempts = 1 if self._waits else _ATTEMPTS
-        # The loop runs at least once, and stores what is true.
+        # True makes the loop begin; each attempt then sets it.
         self._waits = True
         samples: list[float] = []
         while self._waits and attempts:

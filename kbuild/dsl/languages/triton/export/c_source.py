@@ -256,8 +256,7 @@ def _parameters(variant: ExportVariant, image: KernelImage) -> Iterator[str]:
 def _attributes(image: KernelImage) -> Iterator[tuple[int, str, Any]]:
     if image.cluster[0] > 1:
         yield _CLUSTER, "size", image.cluster
-        # 1 is `CU_CLUSTER_SCHEDULING_POLICY_SPREAD`, which Triton's own launcher sets for clusters
-        # too.
+        # 1 is `CU_CLUSTER_SCHEDULING_POLICY_SPREAD`, which Triton's own launcher sets as well.
         yield _SPREAD, "number", 1
     if image.cooperative:
         yield _COOPERATIVE, "number", 1

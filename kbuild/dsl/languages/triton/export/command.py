@@ -140,8 +140,7 @@ def export(order: ExportRequest, root: Path, name: str, stem: str, services: Ser
         function = find_function(order.name, functions, order.sources[0], Triton.decorator)
         signature = read_signature(order.signature, function.name, function.parameters)
         grid = read_grid(order.grid, signature)
-        # In place: the compiler's language holds this dictionary, which is needed only from here
-        # on.
+        # In place: the compiler's language holds this dictionary, and reads it from here on.
         requests |= units_of(order, signature)
         bound = BoundLaunch(function.name, (), ())
         images = compiler.compile(order, root, [(unit, bound) for unit in requests])
