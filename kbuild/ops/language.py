@@ -311,6 +311,7 @@ def with_companions(
     `companions` are the other distributions that the release needs; the section's `pins` win.
     """
     own = {_distribution_name(pin): pin.replace(" ", "") for pin in pins}
+    # The first pin gives the environment its version, see `DslEnvironments.provide`.
     first = own.pop(distribution)
     return (first, *({**{_distribution_name(pin): pin for pin in companions}, **own}).values())
 

@@ -265,7 +265,7 @@ class OpSpec:
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
         """Every combination of dtypes that images are compiled for: tensor -> dtype."""
-        # The launcher computes indices into this list (`dtype_checks`): the last rule varies first.
+        # The launcher's indices into this list (`dtype_checks`) need the last rule to vary fastest.
         combinations: list[dict[str, str]] = [{}]
         for rule in self.dtypes:
             if not rule.like:

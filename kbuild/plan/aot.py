@@ -90,6 +90,7 @@ def announced_archs(kernels: Iterable[AotKernel]) -> set[str]:
     """The archs of the images as `metadata.json` writes them: `9.0a`, `8.0+PTX`, `gfx942`."""
     targets = {ImageTarget.parse(text) for kernel in kernels for text in kernel.targets}
     ptx = {target.arch for target in targets if target.kind == "ptx"}
+    # Code for the CPU has no arch to announce.
     targets.discard(CPU_TARGET)
     return {_announced(target, has_ptx=target.arch in ptx) for target in targets}
 

@@ -101,6 +101,7 @@ def dtype_of(op: OpSpec, tensor: str, call: str = "") -> str:
     if base.tensor in op.dtype_arguments:
         return f"{call}a_{base.tensor}.kind"
     inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
+    # An optional tensor may be None, and then has no dtype.
     always = [name for name in inputs if name not in op.optional]
     return f"{call}t_{always[0]}.dtype" if always else str(DTYPE_ORDER.index(base.choices[0]))
 

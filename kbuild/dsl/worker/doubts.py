@@ -51,6 +51,7 @@ def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
     finally:
         os.close(ask)
         os.close(answers)
+        # It ends, because its input has ended with `ask`.
         os.waitpid(process, 0)
 
 

@@ -65,6 +65,7 @@ class SourceModules(Loader, MetaPathFinder):
         # Another project may have had a file with the same relative name.
         linecache.clearcache()
         sys.meta_path.insert(0, self)
+        # Requests about the same sources share modules, which must not be imported a second time.
         sys.modules.update(self._loaded)
 
     def leave(self) -> None:

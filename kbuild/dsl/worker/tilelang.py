@@ -30,6 +30,7 @@ if importlib.util.find_spec("torch") is None:
     import tvm_ffi  # type: ignore[import-not-found]  # noqa: F401
 
     sys.meta_path.remove(_none)
+    # TileLang, unlike TVM-FFI, cannot be imported without Torch; a stub suffices.
     sys.meta_path.append(torch_stub.StubFinder(("torch", "torch_c_dlpack_ext")))
 
 import tilelang  # type: ignore[import-not-found]  # noqa: E402

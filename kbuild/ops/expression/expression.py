@@ -183,7 +183,6 @@ def _python_call(function: str, arguments: Sequence[str]) -> str:
     if function == "cdiv":
         return f"(-(-{arguments[0]} // {arguments[1]}))"
     if function == "next_pow2":
-        # `int`, because Torch's `SymInt` has no `bit_length`.
         return f"(1 << max(int({arguments[0]}) - 1, 0).bit_length())"
     # Torch's two functions take exactly two arguments.
     return reduce(lambda left, right: f"torch.sym_{function}({left}, {right})", arguments)

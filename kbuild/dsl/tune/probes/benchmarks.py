@@ -116,6 +116,7 @@ class BenchmarkProcess:
                 facts["wrong"][side] = problem
             calls[side] = call
             if verify is not None:
+                # All sides have the same reference, so it takes part once.
                 calls.setdefault(REFERENCE, verify)
             if "bytes" not in facts:
                 facts |= self._work(instance, moved, tensors)

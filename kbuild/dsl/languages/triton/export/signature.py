@@ -94,6 +94,7 @@ def _entries(text: str) -> Iterator[str]:
     depth, entry = 0, ""
     for piece in _PIECE.findall(text):
         depth += (piece in "([{") - (piece in ")]}")
+        # A closing parenthesis too many must not hide the commas after it.
         if piece == "," and depth <= 0:
             yield entry.strip()
             entry = ""
