@@ -49,6 +49,7 @@ class SourceDigests:
         """
         if path not in self._modules or function not in self._modules[path].bindings:
             return ""
+        # A set of strings has another order in each process.
         parts = sorted(
             f"{module}:{name}:{self._modules[module].bindings[name]}"
             for module, name in self._reached(path, function)
@@ -93,6 +94,7 @@ class SourceDigests:
             else:
                 continue
             for level, module, name in places:
+                # In `from a import b`, `b` is a module of the package `a`, or a name in `a`.
                 file = self._file(path, level, f"{module}.{name}".strip(".")) or (
                     self._file(path, level, module) if name else None
                 )

@@ -164,6 +164,7 @@ class UnitQueue:
 
     def leave_refused(self, workers: Collection[ClusterWorker]) -> None:
         """Leave the units of jobs that each of some workers has refused to this machine."""
+        # Without workers, `all` would be true of every job.
         for job in {job for job, _ in self._waiting} if workers else ():
             if all(job in worker.refused for worker in workers):
                 self.leave_job(job)

@@ -69,6 +69,7 @@ class Printer:
                 raise CaptureError("computes with what is in a tensor: pass it as an argument")
             text = self._texts[expression]
             return text, _ATOM
+        # Before numbers: to Python, `True` is an integer.
         if expression is sympy.true or expression is True:
             return "True", _ATOM
         if expression is sympy.false or expression is False:
@@ -90,6 +91,7 @@ class Printer:
             sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
         }  # fmt: skip
         comparisons = {
+            # As a default, which is bound now: the loop changes `sign`.
             kind: lambda e, sign=sign: self._compared(e, sign) for kind, sign in infix.items()
         }
         functions = torch_functions
