@@ -258,6 +258,7 @@ def _without_docstring(statement: ast.stmt) -> ast.stmt:
 def _text(node: Any) -> str:
     """A syntax tree as text, the same for all releases of Python: `ast.dump` is not."""
     if isinstance(node, ast.AST):
+        # Newer releases have more fields, such as `type_params`, which are empty in older code.
         fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
         return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in fields)})"
     return f"[{', '.join(map(_text, node))}]" if isinstance(node, list) else repr(node)

@@ -201,6 +201,6 @@ def answers_of(decisions: Mapping[str, bool]) -> dict[str, Any]:
         if not choice or answer:
             answers[name] = ast.literal_eval(choice) if choice else answer
         else:
-            # The last choice of a closed question is never asked, so it is left where others are denied.
+            # A closed question never asks for its last choice: that is what is left.
             answers.setdefault(name, asked_by(name)[0].choices[-1])
     return answers

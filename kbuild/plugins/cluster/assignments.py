@@ -66,6 +66,7 @@ class ClusterWorker:
         # It has not described itself yet, so its resources may still turn out to suffice.
         if not self.is_known:
             return True
+        # A worker that does not know its memory is taken to have enough.
         memory = self.memory or resources.memory
         is_large_enough = resources.processors <= self.slots and resources.memory <= memory
         return is_large_enough and (

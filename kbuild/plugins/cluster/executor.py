@@ -175,7 +175,7 @@ class ClusterExecutor:
         ended: list[Future[Any]] = []
         try:
             event = self._events.get(timeout=_PAUSE)
-            # All events that are there are taken at once: `_settle` gathers their answers in one request.
+            # All that are there are taken: `_settle` gathers their answers in one request.
             while True:
                 name, value = event
                 if name == "ended":

@@ -97,7 +97,7 @@ def _walked(call: WrapperCall, initial: Values) -> Paths:
         # This completes `trace.guards` as well, so the path is identified above.
         guards = branch.guards(trace)
         print(f"{PATH_WALKED}{described(call, trace)}", flush=True)  # noqa: T201 - kbuild reads it
-        # The run that this one branches off has looked for calls on the other sides of those before.
+        # The run that this one branches off has looked for the other sides of those before.
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]

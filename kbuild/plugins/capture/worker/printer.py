@@ -90,8 +90,8 @@ class Printer:
             sympy.Eq: "==", sympy.Ne: "!=", sympy.StrictLessThan: "<", sympy.LessThan: "<=",
             sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
         }  # fmt: skip
+        # As a default, `sign` is bound at once, while the loop goes on changing it.
         comparisons = {
-            # As a default, which is bound now: the loop changes `sign`.
             kind: lambda e, sign=sign: self._compared(e, sign) for kind, sign in infix.items()
         }
         functions = torch_functions

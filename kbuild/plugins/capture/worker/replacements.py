@@ -81,7 +81,7 @@ def in_place_of_triton(
     own = {id(module) for module in recorder.modules}
     libraries = [module for module in sys.modules.values() if id(module) not in own]
     replaced += _everywhere(functions, libraries, _unaffected)
-    # An author's module may rebind a name and keep their number, so it is always searched.
+    # An author's module may rebind a name without having more names: it is always searched.
     replaced += _everywhere(functions, recorder.modules, {})
     replaced += _everywhere(number_functions(), (math, *recorder.modules), {})
     for kind in DESCRIPTORS:
@@ -89,7 +89,7 @@ def in_place_of_triton(
     with ExitStack() as stack, answer_vendors(recorder.is_author, device):
         stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for owner, name, value in (*replaced, *_module_names(recorder)):
-            # Modules have no `int` of their own; one that is put there hides Python's.
+            # A module has no `int` of its own: one is put there, which hides Python's.
             new = mock.patch.object(owner, name, value, create=name in NUMBERS)
             stack.enter_context(new)
         yield

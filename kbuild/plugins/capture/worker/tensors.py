@@ -97,7 +97,7 @@ def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: A
     for outer in range(rank):
         for inner in range(outer + 1, rank):
             first, second = given[outer], given[inner]
-            # Not `and` and `or`, which would decide on each condition, and so fork paths.
+            # Not `or` and `and`, which would decide on each condition, and so fork paths.
             is_turned = (first < second) | ((first == second) & (sizes[outer] < sizes[inner]))
             if rank == 2:  # noqa: PLR2004
                 is_turned = (first != 0) & (second != 0) & is_turned
