@@ -343,7 +343,6 @@ class OpWriter:
         tensors += [(b.sizes, tuple(b.dtypes.values())) for b in self.program.buffers.values()]
         votes: Counter[str] = Counter()
         for sizes, dtypes in tensors:
-            # Tensors of indices have a number of tokens last, which says nothing of other tensors.
             if dtypes and all(dtype.startswith(("int", "uint", "bool")) for dtype in dtypes):
                 continue
             votes.subtract({name for size in sizes[:-1] for name in re.findall(r"\w+", size)})

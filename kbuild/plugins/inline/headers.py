@@ -77,7 +77,7 @@ def device_main(request: InlineRequest, kind: str, suffix: str, operators: Colle
     texts = request.cuda or request.sycl
     uses_torch = any(_TORCH_WORDS.search(text) for text in texts) and not request.is_stable
     lines = light_macros(texts) if operators and uses_torch else []
-    # The text of the user's own headers is not read, so they may need all of it.
+    # The text of the user's own headers is not read, so they may use complex numbers.
     if lines and (
         request.backend == "rocm"
         or request.include_paths
