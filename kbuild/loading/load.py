@@ -41,6 +41,7 @@ class _LoadedKernel:
 
 
 _loaded: dict[Path, _LoadedKernel] = {}
+# Reentrant, because the code of a kernel that is imported may load another one.
 _lock = threading.RLock()
 
 

@@ -159,6 +159,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
         raise UsageError(f"{project.name} has no backend `{backend}`", hint=f"it has {listed}")
     planner = planner_for(project, tree, options, services.runner)
     torch = facts["torch"]["version"] if facts["torch"] else ""
+    # Where none is for this Torch, the others are tried for the reasons of their refusals.
     choices = variants_for_torch(project, backend, torch) or _choices(project, backend)
     plans = planner.plans(choices)
     python = _interpreter()
@@ -222,6 +223,7 @@ def _record(
     observed = {**tree.observed, **state.observed}
     torch = torch_folder()
     programs = [value for name, value in toolchain.cache if name.endswith("_COMPILER")]
+    # Another Torch that is installed in the same folder changes this file.
     for path in (*programs, *([str(torch / "version.py")] if torch else [])):
         observed[path] = stat_state(path)
     answer = {"variant": str(folder), "module": plan.ops_name.lstrip("_")}

@@ -32,6 +32,7 @@ _CODE = rf"""
 """
 # A comment here ends at its first `*/`, whatever follows: nothing is tried twice.
 _GAP = rf"(?:[ \t]|{_SPLICE}|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*"
+# Literals have a fence of another name here: a pattern has each name of a group once.
 _DIRECTIVE = rf"""
     (?P<directive> ^(?<!\\\n)(?<!\\\r\n){_GAP}\#{_GAP}
       (?: (?P<include> include(?:_next)?|import )\b{_GAP}(?P<header> <[^>\n]+>|"[^"\n]+" )
@@ -121,6 +122,7 @@ def split_tokens(tokens: Sequence[CxxToken], sign: str) -> Iterator[Sequence[Cxx
             yield part
             part = []
             continue
+        # There is no token `>>`: each of its signs closes a template.
         depth += (token.text in "([{<") - (token.text in ")]}>")
         part.append(token)
     if part:
@@ -209,6 +211,7 @@ class _CxxReader:
 
     def _branch(self, word: str, condition: list[str]) -> None:
         if word == "endif":
+            # A slice, because a damaged text may have an `#endif` without an `#if`.
             del self.branches[-1:]
         elif word.startswith("if"):
             if word == "ifndef" and condition and self._is_empty and not self.branches:
@@ -219,6 +222,7 @@ class _CxxReader:
             )
         elif self.branches:
             branch = self.branches[-1]
+            # An `#elifdef` is an `#ifdef` of what is left.
             truth = None if word == "else" else self._truth(word.replace("el", "", 1), condition)
             branch.is_read = branch.rest_is_read and truth is not False
             branch.is_sure &= word == "else" or truth is not None
@@ -236,6 +240,7 @@ class _CxxReader:
         return _Condition(condition, self.macros_known).truth()
 
     def _define(self, name: str) -> None:
+        # What an include guard encloses is compiled in every build.
         if len(self.branches) == 1 and self._is_empty and name == self.guard:
             self.branches[0].is_sure = True
         self.macros.add(name)
@@ -256,6 +261,7 @@ class _Condition:
     def _either(self) -> bool | None:
         truth = self._both()
         while self._take("||"):
+            # It is read even where the result is known, because its tokens have to be taken.
             other = self._both()
             truth = True if True in (truth, other) else None if None in (truth, other) else False
         return truth

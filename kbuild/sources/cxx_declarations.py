@@ -89,6 +89,7 @@ def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
             if before.text == name and is_type and kind.text not in ("return", "new", "typedef"):
                 return at - 1
         depth += (token.text in "([") - (token.text in ")]")
+        # A name behind an assignment is called, not declared.
         if token.text == "=" and depth == 0:
             return None
     return None

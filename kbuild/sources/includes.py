@@ -165,6 +165,7 @@ class IncludeGraph:
                 continue
             name, is_next, near = target
             if is_next:
+                # Where the search found this file is not known, so all others of the name count.
                 targets += self._all(name, folders, but=path)
                 continue
             place = (

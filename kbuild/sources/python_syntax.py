@@ -60,6 +60,7 @@ def cached_by_content(ask: Callable[[Path, str], list[T]]) -> Callable[[Path, st
         with lock:
             answer = known.get(key)
         if answer is None:
+            # Not under the lock, so that packages are read side by side; one may be read twice.
             answer = ask(path, name)
             with lock:
                 while len(known) >= _MAX_CACHED:
@@ -122,6 +123,7 @@ def timed_statements(tree: ast.AST, source: bytes | None = None) -> Iterator[tup
         node, when = waiting.pop()
         yield node, when
         if not is_shallow:
+            # Reversed, because the stack gives the last one first.
             waiting.extend(reversed(list(_children(node, when))))
         elif isinstance(node, _BLOCKS):
             children = [child for child in _children(node, when) if isinstance(child[0], _PARTS)]
@@ -223,6 +225,7 @@ def newer_syntax(source: bytes, tree: ast.Module) -> list[NewerSyntax]:
     starred = _starred_subscripts(source, tree) if _STAR.search(source) else ()
     uses = {*_newer_nodes(tree), *starred}
     if not uses and sys.version_info[:2] > _NEWEST_KNOWN:
+        # A newer Python's parser knows syntax that came after this module.
         uses = {*_rejected_by_parser(source)}
     return sorted(uses)
 

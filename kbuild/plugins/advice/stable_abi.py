@@ -110,6 +110,7 @@ class StableAbiTable:
             name: the method.
             form: `<>` with template arguments, `(...)` with arguments, else empty.
         """
+        # An entry for the form counts first: the stable tensor may have the method in another form.
         entry = self._find("method", name + form) if form else None
         if entry is None and name in self.tensor_methods:
             return None

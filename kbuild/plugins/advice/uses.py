@@ -102,6 +102,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
         for written, name in file.typed
         if names.meaning(written, table) in table.tensor_types
     }
+    # The set grows here, since a variable may be deduced from one that was deduced before.
     for file in files:
         for name, end in file.deduced:
             if is_tensor(file.tokens, end, tensors, table):

@@ -37,6 +37,7 @@ class SplitRun:
 
     def __post_init__(self) -> None:
         trace, boundary = self.trace, self.trace["boundary"]
+        # A run without a backward pass is forward to its end.
         ends = {key: boundary.get(key, len(trace[key])) for key in ("guards", "steps", "buffers")}
         self.forward = {key: trace[key][:end] for key, end in ends.items()}
         self.rest = {key: trace[key][end:] for key, end in ends.items()}
@@ -106,6 +107,7 @@ class SplitRun:
         copies = self.copies & self.used
         steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
         buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
+        # The backward op finds its path alone, so it asks the questions of the forward pass again.
         part = {
             "guards": trace["guards"],
             "decisions": True,
@@ -260,6 +262,7 @@ def with_copy(
         "written": [],
         "line": place,
     }
+    # The copy is one more step, and one more buffer, of the forward pass.
     boundary = {**trace["boundary"]}
     for key in ("steps", "buffers"):
         boundary[key] = boundary.get(key, len(trace[key])) + 1

@@ -165,6 +165,7 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
         f"        {assigned(forward['results'], _call(forward, forward['arguments']))}",
         f"        ctx.save_for_backward({', '.join(tensors)})",
     ]
+    # `save_for_backward` takes tensors alone, and notices if one is changed before the backward.
     lines += [f"        ctx.scalars = ({', '.join(scalars.values())},)"] if scalars else []
     if marked := [name for name in wrapper.get("without_gradient", ()) if name in returned]:
         lines.append(f"        ctx.mark_non_differentiable({', '.join(marked)})")

@@ -91,6 +91,7 @@ class Tree:
             return None if self.leaf is None or self.leaf in ignored else FALSE
         yes = self.yes.formula(leaves, ignored)
         no = self.no.formula(leaves, ignored)
+        # A side that may be anything takes the condition of the other one.
         if yes == no or no is None:
             return yes
         if yes is None:
@@ -155,6 +156,7 @@ def _is_weaker(first: Condition, second: Condition, word: str) -> bool:
     # Integers: `< 8` is `<= 7`.
     limits = [int(m["number"]) - (m["sign"] == "<") + (m["sign"] == ">") for m in (one, other)]
     is_upper = one["sign"][0] == "<"
+    # Of two equal bounds, each would be dropped in favour of the other.
     if limits[0] == limits[1]:
         return False
     is_looser = limits[0] > limits[1] if is_upper else limits[0] < limits[1]

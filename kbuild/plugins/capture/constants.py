@@ -181,6 +181,7 @@ class ConstantWriter:
 
     def _single_float(self, text: str, step: Step) -> float:
         """The only value of a number on the paths of a step."""
+        # A float has one value on a path only if the author's Python compares it with that.
         equal = f"{text} == "
         paths = [self.program.paths[leaf] for leaf in step.leaves]
         numbers = {
@@ -205,6 +206,7 @@ class ConstantWriter:
         others = self._free(step)
         text = ""
         for expression, leaves in groups.items():
+            # The first expression becomes the last alternative, which needs no condition.
             if not text:
                 text = expression
                 continue
@@ -235,8 +237,10 @@ class ConstantWriter:
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
             # Powers of two, where the expression can be nothing else.
             if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
+                # A block of Triton has at most 2**20 elements.
                 return {"value": text, "choices": [1 << at for at in range(21)]}
             raise _TooManyValuesError
+        # Conditions on other names are left out, which can only add choices.
         decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
         value = function_of(text, names)
         holds = [[function_of(c, names) for c in condition] for condition in decidable]
@@ -277,6 +281,7 @@ def dtype_rule(
             for leaf, value in values.items()
             if value is not None
         ):
+            # An argument with a single dtype says no more than that dtype.
             kinds = {dtypes[other] for dtypes in configurations.values() if other in dtypes}
             if len(kinds) > 1:
                 return other

@@ -224,6 +224,7 @@ def _argument(
     """
     if isinstance(value, Mapping):
         return _described(value, every, place)
+    # Before numbers: to Python, a boolean is an `int`.
     if isinstance(value, bool):
         return {"choices": [True, False]}, str(value)
     if isinstance(value, (int, float)):
@@ -324,6 +325,7 @@ def op_names(declaration: Declaration) -> dict[str, str]:
     own = {name for name, d in declaration.arguments.items() if "value" not in d}
     names = {}
     for name in sorted(own):
+        # The backward op calls the gradient of `x` `d_x`.
         is_gradient = name.startswith("d_") and name.removeprefix("d_") in own
         if name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name) or is_gradient:
             names[name] = next(
@@ -350,6 +352,7 @@ def with_own_kernels(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     names: dict[str, dict[str, str]] = {}
     for number, (file, text) in enumerate(answer.get("kernels", {}).items()):
         own = {getattr(node, "name", "") for node in ast.parse(text).body} - {""}
+        # The same text once more is the same kernel, and is written once.
         others = {n: f"{n}_{number}" for n in sorted(own) if owners.setdefault(n, text) != text}
         names[file], texts[file] = others, text
         for name, other in others.items():

@@ -49,6 +49,7 @@ class SourceDigests:
         """
         if path not in self._modules or function not in self._modules[path].bindings:
             return ""
+        # A set of strings has another order in each process.
         parts = sorted(
             f"{module}:{name}:{self._modules[module].bindings[name]}"
             for module, name in self._reached(path, function)
@@ -93,6 +94,7 @@ class SourceDigests:
             else:
                 continue
             for level, module, name in places:
+                # In `from a import b`, `b` is a module of the package `a`, or a name in `a`.
                 file = self._file(path, level, f"{module}.{name}".strip(".")) or (
                     self._file(path, level, module) if name else None
                 )
@@ -256,6 +258,7 @@ def _without_docstring(statement: ast.stmt) -> ast.stmt:
 def _text(node: Any) -> str:
     """A syntax tree as text, the same for all releases of Python: `ast.dump` is not."""
     if isinstance(node, ast.AST):
+        # Newer releases have more fields, such as `type_params`, which are empty in older code.
         fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
         return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in fields)})"
     return f"[{', '.join(map(_text, node))}]" if isinstance(node, list) else repr(node)

@@ -239,6 +239,7 @@ class FunctionReader:
                 others = list(dict.fromkeys(json.dumps(other.get(key)) for other in every))
                 if len(others) > 1:
                     kind, _, name = key.partition(":")
+                    # It is the dtype of another argument, which has a condition of its own.
                     if kind == "dtype" and isinstance(self.described[name]["dtypes"], str):
                         continue
                     answers += choice_conditions(kind, name, value, [json.loads(o) for o in others])

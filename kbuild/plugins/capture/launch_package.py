@@ -142,6 +142,7 @@ def recorded_launches(  # noqa: PLR0917
     Raises:
         CheckError: the command failed.
     """
+    # The recorder resolves links in the paths of modules before it compares them.
     places = {os.path.realpath(root / path): path for path in sources}
     with temporary_folder("record") as folder:
         own, answers = folder / "site", folder / "lines"

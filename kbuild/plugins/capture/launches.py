@@ -254,6 +254,7 @@ def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[L
 
 def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
     writers: dict[str, _OpWriter] = {}
+    # Launches may be equal after their choices are spread; their order numbers the ops.
     launches_by_key = {each.key: each for launch in function.launches for each in launch.spread()}
     for _, launch in sorted(launches_by_key.items()):
         fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
@@ -321,6 +322,7 @@ class _OpWriter:
             forms = forms or [*range(len(self.launches))]
             tests = [f"{args[parameter]} % 16 == 0" for parameter in assumed.divisible]
             tests += [f"{args[parameter]} == 1" for parameter in assumed.ones]
+            # An aligned image assumes this of all pointers, as Triton's specialized kernels do.
             tests += [f"address({args[parameter]}) % 16 == 0" for parameter in pointers]
             if len(forms) < len(self.launches):
                 tests.append(f"({' or '.join(f'{_FORM} == {at}' for at in forms)})")
@@ -330,6 +332,7 @@ class _OpWriter:
                 "divisible": list(assumed.divisible),
                 "ones": list(assumed.ones),
             }
+            # Every launch whose condition holds is run, so each one excludes those before it.
             before.append(f"not ({' and '.join(tests)})")
         every = [self._candidate(at) for at in range(len(self.launches))]
         yield {**({"when": " and ".join(before)} if before else {}), "configs": every}
@@ -343,6 +346,7 @@ class _OpWriter:
 
     def _candidate(self, at: int) -> dict[str, Any]:
         launch = self.launches[at]
+        # TOML has no null.
         constants = {n: "None" if v is None else v for n, v in launch.constants.items()}
         for name in self.fixed:
             del constants[name]

@@ -75,6 +75,7 @@ class OpCall:
         known = self.tensors
         arguments = dict(known)
         plain = {n: v for n, v in self.numbers.items() if n.isidentifier()}
+        # Without the key, `eval` would add Python's own functions.
         self.names = _Names({**EVALUATION, "__builtins__": {}})
         self.names.update(
             size=lambda t, axis: arguments[t].sizes[axis],  # type: ignore[union-attr]

@@ -139,6 +139,7 @@ def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
     No buffer has the name of one of `inputs`, the tensor arguments of the op.
     """
     program = _merged(paths, inputs, are_results_apart=False)
+    # A result cannot hold two tensors of one path: merge again, with names for results alone.
     if program.has_intermediate_results():
         return _merged(paths, inputs, are_results_apart=True)
     return program
@@ -211,6 +212,7 @@ class _BufferNames:
                 outputs = enumerate(path.outputs)
                 shape.append([at for at, v in outputs if v and v["tensor"] == buffer["name"]])
             key = json.dumps([buffer["line"], *shape])
+            # A line in a loop makes several tensors of one shape, which their order tells apart.
             key += f"#{seen.count(key)}"
             seen.append(key.rpartition("#")[0])
             if key not in self.keys:
@@ -238,6 +240,7 @@ def _skeleton(step: Mapping[str, Any]) -> str:
     kept = {
         key: value for key, value in step.items() if key not in ("constants", "options", "line")
     }
+    # The values of constants belong to a path, and stay in `Step.variants`.
     if "launch" in step:
         kept["constants"] = sorted(step["constants"])
     return json.dumps(_without_dtypes(kept), sort_keys=True)
@@ -259,6 +262,7 @@ def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
     matcher = difflib.SequenceMatcher(a=first, b=second, autojunk=False)
     for _, start, end, other, other_end in matcher.get_opcodes():
         result += first[start:end]
+        # In an equal block, `first` has added the same keys.
         result += [key for key in second[other:other_end] if key not in first[start:end]]
     if len(set(result)) != len(result):
         raise CaptureError("takes the same steps in different orders, which one op cannot have")
@@ -269,6 +273,7 @@ def with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, An
     """Contiguous copies that are written to or returned are always copies."""
     copies = {b["name"] for b in part["buffers"] if b.get("aliases")}
     written = {root for step in part["steps"] for root in written_roots(step)}
+    # `contiguous` may return its argument, which the op would then change or return.
     changed = copies & (written | roots_of(outputs))
     steps = [
         {
@@ -289,6 +294,7 @@ def written_roots(step: Mapping[str, Any]) -> Iterator[str]:
     if "launch" not in step:
         yield from step["written"]
         return
+    # A launch has names of its kernel's parameters, and a call may have passed None for one.
     for name in step["written"]:
         value = step["arguments"].get(name)
         if value and "tensor" in value:
@@ -314,6 +320,7 @@ def with_names(value: Any, names: Mapping[str, str]) -> Any:
         for key in ("tensor", "name", "aliases"):
             if isinstance(value.get(key), str):
                 result[key] = names.get(value[key], value[key])
+        # In a launch, `written` has names of the kernel's parameters, which stay.
         for key in ("results", "written"):
             if "aten" in value and key in value:
                 result[key] = [names.get(name, name) for name in value[key]]
@@ -335,6 +342,7 @@ def with_sizes(value: Any, names: Mapping[str, str], key: str = "") -> Any:
     if key in _TEXTS:
         return value
     if isinstance(value, Mapping):
+        # Hints are the only table whose keys are names of dimensions.
         is_of_names = key == "hints"
         return {
             names.get(k, k) if is_of_names else k: with_sizes(v, names, k) for k, v in value.items()

@@ -152,6 +152,7 @@ _SETTINGS = {
 
 def refusal(name: str) -> str:
     """The message for a call that capture does not follow."""
+    # The first pattern that fits counts: some names fit several.
     for pattern, (action, remedy) in REFUSED.items():
         if re.match(pattern, name):
             return f"{action} (`{name}`), which capture does not follow: {remedy}"
@@ -175,6 +176,7 @@ def argument_name(question: str, *, backward: bool) -> str:
 
 def asked_by(argument: str) -> tuple[Question, str]:
     """The question that an op's argument answers, and how it is asked at a call."""
+    # The longer prefix is removed first, because it begins with the other one.
     name = argument.removeprefix(BACKWARD_PREFIX).removeprefix(PREFIX)
     for known, question in ARGUMENTS.items():
         start, has_parameter, _ = known.partition("{}")
@@ -199,5 +201,6 @@ def answers_of(decisions: Mapping[str, bool]) -> dict[str, Any]:
         if not choice or answer:
             answers[name] = ast.literal_eval(choice) if choice else answer
         else:
+            # A closed question never asks for its last choice: that is what is left.
             answers.setdefault(name, asked_by(name)[0].choices[-1])
     return answers

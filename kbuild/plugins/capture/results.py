@@ -75,6 +75,7 @@ class OpResults:
                 may_be_empty = self.writes and is_argument and in_python(present)
                 (self.empty if may_be_empty else self.returned)[name] = present
             layouts = {root: self._layout(name, root, given) for root in sorted(roots)}
+            # The first result in a memory owns it; another one there is the same, or a copy.
             owned = {owners.setdefault(root, (name, key)) for root, key in layouts.items()}
             if owned == {(name, key) for key in layouts.values()}:
                 self._share(name, roots, given)
@@ -152,6 +153,7 @@ class OpResults:
                 groups.setdefault(value["sizes"][axis], set()).add(leaf)
             (text, _), *others = groups.items()
             for size, leaves in others:
+                # On paths without this result, the shape may be anything.
                 condition = self.tree.condition(
                     leaves, {*self.refused, *self.program.outputs} - given.keys()
                 )
@@ -231,6 +233,7 @@ def origin_of(
         if value["tensor"] == name and not (is_whole and _is_as_given(value, name)):
             message = f"returns a part or another view of `{name}`"
             raise CaptureError(f"{message}: return `{name}` itself, or a copy", place)
+    # None is right where the argument is None itself: then the configuration has no dtype of it.
     absent = {
         leaf
         for leaf, value in values.items()

@@ -34,6 +34,7 @@ from kbuild.plugins.capture.values import (
     with_batch,
 )
 
+# Triton compiles another kernel for integers that are divisible by it.
 _DIVISOR = 16
 _LARGEST = 2**31 - 1
 """Upper bound of a size that has none in `sizes`."""
@@ -73,6 +74,7 @@ class OpWriter:
         Raises:
             CaptureError: something cannot be written.
         """
+        # Steps refer to results by name, and add views and requirements: the order matters.
         self.results.read(self.outputs)
         self.views |= self.results.views
         launches = [self._step(step) for step in self.program.steps]
@@ -249,7 +251,9 @@ class OpWriter:
         buffer = self.program.buffers.get(root)
         if buffer is not None:
             same = [*value["sizes"]] == [*buffer.sizes] and [*value["strides"]] == [*buffer.strides]
+            # The op allocates dense memory; only what ATen produces has the strides of the run.
             same = same and (buffer.produced or is_contiguous(value))
+            # A result may have a conditional shape, which the sizes on this path are not.
             if root in self.results.names and name in self.results.shapes:
                 same = same and [*value["sizes"]] == self.results.shapes[name]
         else:

@@ -48,6 +48,7 @@ _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600
 """Seconds after which the capture of one function is aborted."""
+# The first is what is written: with two dimensions, their product is neither of them.
 _BATCHES = (2, 1, 3)
 """Numbers of dimensions that `...` is tried with; the ops of all must be the same."""
 
@@ -214,6 +215,7 @@ def _environment(
         section.language, language.environment(tuple(section.toolchain), "cuda13")
     )
     roots = [_import_root(str((root / source).resolve()), source) for source in section.sources]
+    # The order decides: the pinned compiler hides another release of it that lies beside Torch.
     places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
     return {
         "PATH": "/usr/bin:/bin",
@@ -298,6 +300,7 @@ def _comparable(wrapper: CapturedWrapper) -> str:
     texts = []
     for op in wrapper.to_json()["ops"]:
         rows = op.get("let", {}).get(ROWS, ROWS)
+        # Shapes repeat the expression that `let` gives a name to.
         text = json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"')
         # The order of factors follows from names.
         texts.append(_PRODUCT.sub(lambda m: " * ".join(sorted(m[0].split(" * "))), text))
@@ -325,6 +328,7 @@ def _read(
         refusals = calls.refusals(reader.answer["samples"])
     except CaptureError as error:
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
+    # Only the last condition of each is the one that no call meets; the others lead to it.
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
     notes = [
         f"no call was found with {text.removeprefix('not ')} false: such a call is refused"

@@ -123,6 +123,7 @@ def _elements(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
         try:
             total *= rows if size == _DOTS else int(evaluated(str(size), known))
         except (ArithmeticError, KeyError, TypeError, ValueError):
+            # A size that only a call can tell limits nothing.
             return 0
     return total
 
@@ -143,5 +144,6 @@ def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str,
         {**usual, **{name: value for name, value in case.items() if name in sizes}}
         for case in table.get("cases", ())
     ]
+    # Cases replace the proposed sizes; beside `sizes` of the author's, both are measured.
     product = {"sizes": {**sizes, **own}} if own or not cases else {}
     return {**op, "tune": {**product, **({"cases": cases} if cases else {}), **more}}

@@ -190,6 +190,7 @@ class _Parameters(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id in _QUERIES:
             return self._parameter(ast.unparse(node))
+        # The function's own name is no parameter, so only its arguments are visited.
         node.args = [self.visit(argument) for argument in node.args]
         return node
 

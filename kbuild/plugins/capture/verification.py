@@ -46,6 +46,7 @@ class Comparison:
         self.buffers = {buffer["name"]: buffer for buffer in self.trace["buffers"]}
         self.steps = []
         for step in self.trace["steps"]:
+            # Some calls of it copy nothing, so the op need not take the step at this place.
             if step.get("aten") == "contiguous":
                 self.copies[step["results"][0]] = recorded(step["arguments"][0])
             else:
@@ -130,6 +131,7 @@ class Comparison:
 
     def _is_same_memory(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
         if own.root in self.buffers and own.root not in self.same | self.copies:
+            # Memory that the op allocates has a dot in its name, and stands for one buffer only.
             if given.root in self.same.values() or "." not in given.root:
                 return 0 in own.sizes  # an empty tensor may be any
             self.same[own.root] = given.root
@@ -139,6 +141,7 @@ class Comparison:
     def _compare_memory(self, call: OpCall, name: str, buffer: Mapping[str, Any]) -> None:
         """Check that the op's buffer has the room, the dtype and the fill of the function's."""
         own = recorded({**buffer, "tensor": buffer["name"]})
+        # The op allocates densely and views that with strides: it needs the room that they span.
         span = 1 + sum((n - 1) * s for n, s in zip(own.sizes, own.strides, strict=True))
         span = 0 if 0 in own.sizes else span
         sizes = call.sizes(name) if name in call.op.section["shapes"] else own.sizes
@@ -186,6 +189,7 @@ class Comparison:
             if tensor is not None:
                 self.same[root] = tensor.root
                 self._compare_memory(call, name, buffer)
+                # ATen decides the layout of its results, where `OpCall.tensor` assumes a dense one.
                 call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:

@@ -66,6 +66,7 @@ class ClusterWorker:
         # It has not described itself yet, so its resources may still turn out to suffice.
         if not self.is_known:
             return True
+        # A worker that does not know its memory is taken to have enough.
         memory = self.memory or resources.memory
         is_large_enough = resources.processors <= self.slots and resources.memory <= memory
         return is_large_enough and (
@@ -164,6 +165,7 @@ class UnitQueue:
 
     def leave_refused(self, workers: Collection[ClusterWorker]) -> None:
         """Leave the units of jobs that each of some workers has refused to this machine."""
+        # Without workers, `all` would be true of every job.
         for job in {job for job, _ in self._waiting} if workers else ():
             if all(job in worker.refused for worker in workers):
                 self.leave_job(job)

@@ -151,6 +151,7 @@ def _be_worker(args: Namespace, ctx: Services) -> int:
         credentials = _credentials(args, ctx)
         if held is not None:
             credentials = held.folder / "credentials.pem"
+            # The mode is set before the key is written, so that others can never read it.
             credentials.touch(mode=0o600)
             credentials.write_text(sys.stdin.read())
         security = security_of(credentials) if is_tls else None

@@ -219,6 +219,7 @@ def cluster_filler(
     """
     limits = limits_of(os.environ)
     share = sample_share(os.environ)
+    # Not in the `try` below: a cluster that does not answer is no error, and a lack of Dask is one.
     require_distributed()
     try:
         client = connect(where, credentials_file(os.environ, run.cache))

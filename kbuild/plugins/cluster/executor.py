@@ -175,6 +175,7 @@ class ClusterExecutor:
         ended: list[Future[Any]] = []
         try:
             event = self._events.get(timeout=_PAUSE)
+            # All that are there are taken: `_settle` gathers their answers in one request.
             while True:
                 name, value = event
                 if name == "ended":

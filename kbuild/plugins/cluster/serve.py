@@ -156,6 +156,7 @@ def _take_processors(request: WorkerRequest) -> int:
 
     if request.processors:
         try:
+            # Every compiler that the worker starts inherits this.
             os.sched_setaffinity(0, request.processors)
         except OSError:
             known = ", ".join(map(str, sorted(os.sched_getaffinity(0))))

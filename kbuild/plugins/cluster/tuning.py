@@ -242,6 +242,7 @@ class ClusterConnection:
 
     def _settle(self, name: str, probe: RemoteProbe, task: Future[Any]) -> None:
         """Hand on what a task answers; runs in a thread of Dask's."""
+        # Nobody waits for a process that was stopped, or whose worker has gone.
         is_current = probe.task is task and name in self._probes
         if not is_current:
             return

@@ -191,6 +191,7 @@ class WorkerState:
         return {**answer, "seconds": time.monotonic() - began}
 
     def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
+        # An earlier build may have made it, or an attempt whose answer was lost.
         entry = _entry_of(unit)
         if entry is None:
             failure = self._compile(unit, seconds)

@@ -227,6 +227,7 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
             "seconds": done.seconds,
             "torch": runtime.torch,
             "device": device.name if device else "",
+            # A process that was killed for want of memory has one of these codes, too.
             "hung": done.returncode in _TIME_IS_OVER and done.seconds >= seconds,
         }
         outputs = {"result": b64encode(json.dumps(result).encode()).decode()}
@@ -362,6 +363,7 @@ def main() -> int:
         answer = {"failure": "\n".join((error.message, *error.excerpt))}
     except (KbuildError, OSError) as error:
         answer = {"refusal": str(error)}
+    # The answer gets a line of its own, even if what was printed before ends without a newline.
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     return 0
 

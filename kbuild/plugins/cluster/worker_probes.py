@@ -117,6 +117,7 @@ class WorkerProbes:
     def _running_host(self) -> ProbeHost:
         with self._lock:
             if self._host is None or self._host.has_ended:
+                # An `ExitStack` that was closed can be filled again.
                 self._closing.close()
                 asked = os.environ.get(PYTHON_VARIABLE, "")
                 runner, facts = LocalRunner(), FactCache(self._worker_state.cache)

@@ -189,6 +189,7 @@ def unpack_package(deb: Path, root: Path, runner: Runner) -> None:
         if not done.ok:
             raise ToolchainError(f"{deb} cannot be unpacked:\n{done.output.strip()}")
         for file, place in _wanted_files(folder):
+            # A link could lead to a file of this machine, which would then be in the store.
             if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
                 raise ToolchainError(f"`{file.relative_to(folder)}` of {deb} leads out of it")
             target = root / place
@@ -200,6 +201,7 @@ def unpack_package(deb: Path, root: Path, runner: Runner) -> None:
 def _wanted_files(folder: Path) -> Iterator[tuple[Path, str]]:
     for file in sorted(folder.rglob("*")):
         place = destination_of(file.relative_to(folder).as_posix())
+        # A link to a folder is yielded as well, so that `unpack_package` refuses it.
         if place is not None and (file.is_symlink() or not file.is_dir()):
             yield file, place
 

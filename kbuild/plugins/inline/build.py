@@ -213,6 +213,7 @@ def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path
         return
     backend = BACKENDS.get(request.backend)
     text = (torch / "version.py").read_text("utf-8")
+    # The file annotates its names: `cuda: Optional[str] = '13.0'`.
     release = re.search(rf"^{backend.torch_field}\b.*= '(\d+\.\d+)", text, re.MULTILINE)
     try:
         for arch in variant.archs:
@@ -228,6 +229,7 @@ def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path
 def _may_lack_header(error: BuildError, request: InlineRequest) -> bool:
     text = "\n".join(error.excerpt)
     sources = (*request.cpp, *request.cuda, *request.sycl)
+    # A name without a namespace is the source's own, unless a `using` makes it Torch's.
     if _UNQUALIFIED.search(text) and not any(_USING.search(source) for source in sources):
         return False
     return _OF_A_HEADER.search(text) is not None

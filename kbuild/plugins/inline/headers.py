@@ -77,6 +77,7 @@ def device_main(request: InlineRequest, kind: str, suffix: str, operators: Colle
     texts = request.cuda or request.sycl
     uses_torch = any(_TORCH_WORDS.search(text) for text in texts) and not request.is_stable
     lines = light_macros(texts) if operators and uses_torch else []
+    # The text of the user's own headers is not read, so they may use complex numbers.
     if lines and (
         request.backend == "rocm"
         or request.include_paths
@@ -117,8 +118,10 @@ def torch_headers(
             if token.kind != "name":
                 continue
             matches = (name for word, name in _HEADERS_OF_WORDS if word.fullmatch(token.text))
+            # The first alone: `AT_DISPATCH_V2` fits the pattern of the older macros as well.
             headers.update(islice(matches, 1))
             if _may_be_operator(tokens, at):
+                # The header of `add` declares `add_out`, too.
                 bases = (token.text, token.text.removesuffix("_out"))
                 headers.update(f"ATen/ops/{base}.h" for base in bases if base in operators)
     if any(header.startswith("ATen/ops/") for header in headers) or has_signs:

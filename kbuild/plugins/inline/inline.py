@@ -153,6 +153,7 @@ def _load(
             request.archs or _archs(request.backend),
             request.ldflags,
             verbose,
+            # Ops of captures have the build's namespace, which has to differ for each content.
             request.digest if request.captures else _UNIQUE_ID,
             request.namespace,
         )
@@ -170,6 +171,7 @@ def _load(
 
     loaded = load_variant(variant, build)
     if is_cached:
+        # By this time, `_remove_unused` tells which projects are still loaded.
         os.utime(variant.root)
     return loaded
 

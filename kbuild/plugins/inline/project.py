@@ -179,6 +179,7 @@ def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]],
     module = read_pybind_module(source.text)
     text = source.text
     if module is not None:
+        # Empty lines in its place keep the line numbers of messages.
         text = module.before + "\n" * module.height + module.after
         for line, statement in module.others:
             problem = Problem(
@@ -325,6 +326,7 @@ def _main(
     in_device_code = {source.text for source in request.labelled_device}
     known = "\n".join(source.text for source in cpp)
     for _, function, _ in functions:
+        # Device sources are compiled as another file, so this one has to declare what is in them.
         is_unknown = in_device_code and not re.search(rf"\b{function.name}\s*\(", known)
         if is_unknown or function.is_chosen:  # a wrong choice fails, since nothing defines it
             lines.append(function.declaration)

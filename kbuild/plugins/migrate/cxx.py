@@ -93,6 +93,7 @@ def _own_namespaces(texts: Iterable[str], modules: Sequence[str]) -> set[str]:
 
 def _defined_macro(match: re.Match[str]) -> str:
     """The macro whose definition has the match, whose namespace is the macro's; else nothing."""
+    # A definition goes on over lines that end in a backslash.
     before = re.sub(r"\\\n", " ", match.string[: match.start()]).rpartition("\n")[2]
     definition = re.match(r"\s*#\s*define\s+(\w+)", before)
     return definition[1] if definition else ""
@@ -151,6 +152,7 @@ def _without_registry(path: str, text: str, answer: Bindings) -> tuple[str, int]
         lines += [f"  ops.def({schema}, {target});" for schema, target in definitions]
         end = text.index(";", offset(statement[-1])) + 1
         changes.append((offset(statement[0]), end, "\n".join([*lines, "}"])))
+    # From the end, so that the offsets of earlier changes stay right.
     for start, end, new in reversed(changes):
         text = text[:start] + new + text[end:]
     return text, len(changes)
@@ -172,6 +174,7 @@ def _statements(tokens: Sequence[CxxToken]) -> Iterator[Sequence[CxxToken]]:
             statement = []
         elif token.text in ("{", "("):
             end = closing_sign(tokens, at, "{}" if token.text == "{" else "()")
+            # A body ends a statement without a semicolon; the braces of an initializer do not.
             is_body = token.text == "{" and not any(
                 part.text == "RegisterOperators" for part in statement
             )
@@ -234,6 +237,7 @@ def rewrite_bindings(texts: Mapping[str, str], modules: Sequence[str] = ()) -> B
     bound = []
     for path, text in texts.items():
         new = _EXTENSION_HEADERS.sub("#include <torch/all.h>", text)
+        # A blank line in its place keeps the numbers of those below, which notes name.
         new = _PYBIND_HEADERS.sub("\n", new)
         while (module := read_pybind_module(new)) is not None:
             bound.append(path)

@@ -183,6 +183,7 @@ def migrate_package(
     owner = repo_id.partition("/")[0]
     scaffold = Scaffold(name, owner, repo_id, licence, backends, backends if tables else ())
     every = scaffold_files(scaffold, template_root() / "init", ("every",))
+    # A file of the package, such as its README, wins over that of the template.
     files = dict(every.items()) | files
     files["build.toml"] = _build_file(scaffold, tables, bindings, depends, pyext).encode()
     left += left_over(package, files)

@@ -51,8 +51,10 @@ def rewrite_module(
         else:
             rewriter.visit(statement)
     lines = text.splitlines(keepends=True)
+    # From the end, so that the places of earlier changes stay right.
     for change in sorted(rewriter.changes, key=lambda change: change.start, reverse=True):
         (first, begin), (last, end) = change.start, change.end
+        # `ast` counts columns in bytes of UTF-8.
         before = lines[first].encode()[:begin].decode()
         lines[first : last + 1] = [before + change.text + lines[last].encode()[end:].decode()]
     if rewriter.wanted:

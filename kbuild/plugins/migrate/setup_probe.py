@@ -33,6 +33,7 @@ class Standin(types.ModuleType):
     __path__: Any = ()
 
     def __getattr__(self, name: str) -> Any:
+        # Python looks for such names by itself, and would take a stand-in for an answer.
         if name.startswith("__"):
             raise AttributeError(name)
         return Standin(name)
@@ -52,6 +53,7 @@ class Standin(types.ModuleType):
         return False
 
     def __mro_entries__(self, _: Any) -> tuple[type, ...]:
+        # Python asks a base that is no class for the bases to put in its place.
         return (object,)
 
 
@@ -156,6 +158,7 @@ def install_standins(calls: list[Any]) -> None:
         "torch.utils.cpp_extension": cpp,
     }  # fmt: skip
     sys.modules.update(modules)
+    # The last finder, so that modules which are installed are imported as they are.
     sys.meta_path.append(Standins())
 
 
@@ -186,6 +189,7 @@ def forbid_processes() -> None:
 
 def main() -> None:
     """Run the script, and print what came of it."""
+    # What the script prints goes to the error stream, apart from the answer.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.chdir(sys.argv[1])

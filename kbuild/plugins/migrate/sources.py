@@ -244,6 +244,7 @@ def _run_setup(root: Path, runner: Runner) -> tuple[dict[str, Any], list[str]]:
         if bwrap is not None:
             prefix = sandbox_command(bwrap, python, private, (probe, root))
             done = runner.run((*prefix, *command), cwd=private, env=environment)
+        # A sandbox that cannot be made here is no fault of the script.
         if done is None or (not done.ok and done.output.startswith("bwrap: ")):
             done = runner.run(command, cwd=private, env=environment)
     lines = done.output.strip().splitlines()

@@ -47,8 +47,10 @@ class LaunchRecorder:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._sources: Mapping[str, str] = settings["sources"]
+        # An installed copy of a source has another path and the same content.
         self._digests = {_digest(path): source for path, source in self._sources.items()}
         self._options = frozenset(settings["options"])
+        # A process may get the number of one that has ended.
         self._file = Path(settings["folder"]) / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
         self._known: set[str] = set()
         self.all_configs = bool(settings["all_configs"])
@@ -155,6 +157,7 @@ def constant(name: str, value: Any) -> Any:
     Raises:
         UnsupportedValueError: kbuild cannot compile such a constant.
     """
+    # Classes are recognized by their names, since Triton must not be imported from here.
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if value is None or type(value) in {bool, int}:
         return value
@@ -179,6 +182,7 @@ def kind(name: str, value: Any) -> Any:
     base = getattr(value, "base", None)
     if value is None:
         return "none"
+    # Before integers: to Python, a boolean is one.
     if isinstance(value, bool):
         return "bool"
     if type(value).__name__ == "TensorDescriptor":
@@ -187,6 +191,7 @@ def kind(name: str, value: Any) -> Any:
         if hasattr(value, "layout"):  # of Gluon
             more["layout"] = _layout(name, value.layout)
         return {"tensor": _dtype(value.base), "block": [*value.block_shape], **more}
+    # Before integers: Torch's tensors have `__index__`, too.
     if hasattr(value, "data_ptr"):
         is_view = type(value).__name__ == "TensorWrapper" and base is not None
         return f"*{_dtype(value) if not is_view else _reinterpreted(value)}"

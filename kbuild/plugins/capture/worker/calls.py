@@ -176,6 +176,7 @@ class CallFilter:
     def _unknown_function(self, frame: FrameType) -> str:
         """The name of a function in Python that is refused; empty for others."""
         file = frame.f_code.co_filename
+        # Methods that dataclasses and named tuples generate are of the file `<string>`.
         if self._authors[file] or file.startswith((_KBUILD, "<string>")):
             return ""
         name = _name_of_frame(frame)
@@ -268,6 +269,7 @@ def _name_of_builtin(function: Any) -> str:
         qualified = getattr(function, "__qualname__", name)
         return f"{function.__module__ or getattr(owner, '__name__', '')}.{qualified}"
     kind = owner if isinstance(owner, type) else type(owner)
+    # The class that defines the method counts: a subclass may be of any module.
     for base in kind.__mro__:
         if name in vars(base):
             return f"{base.__module__}.{base.__qualname__}.{name}"

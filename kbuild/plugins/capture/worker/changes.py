@@ -104,6 +104,7 @@ def _written(node: ast.AST) -> Iterator[tuple[str, int, list[ast.expr]]]:
         targets, values = node.targets, [node.value]
     elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
         targets = [node.target]
+        # `X += 1` has no value of its own: it depends on what `X` was, so it fills no cache.
         values = [node.value] if node.value is not None and isinstance(node, ast.AnnAssign) else []
     elif isinstance(node, ast.Delete):
         targets = node.targets

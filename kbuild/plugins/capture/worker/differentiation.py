@@ -96,6 +96,7 @@ def differentiable(tensor: torch.Tensor) -> torch.Tensor:
     leaf = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     ).requires_grad_()
+    # The call is for its effect: Torch makes `tensor` itself a result of the leaf.
     SameValues.apply(leaf, [tensor])
     return leaf
 
@@ -111,6 +112,7 @@ def is_argument(tensor: torch.Tensor) -> bool:
 def defines_functions() -> bool:
     """True if a module other than Torch's defines an `autograd.Function`."""
     known = list(torch.autograd.Function.__subclasses__())
+    # The list grows while it is walked, so that it gets subclasses of subclasses, too.
     for kind in known:
         known += kind.__subclasses__()
     names = {kind.__module__ for kind in known} - {__name__}
@@ -150,6 +152,7 @@ def gradients(
         given = pending.pop(node, None)
         if given is None:
             continue
+        # Only the node of a leaf has a variable; the graph ends there.
         if hasattr(node, "variable"):
             by_leaf[id(node.variable)] = given[0]
             continue

@@ -130,6 +130,7 @@ class ImportDevice(devices.TargetDevice):
         return {
             name: module
             for name, module in sorted(sys.modules.items())
+            # Not `module.__file__`: an object in `sys.modules` may compute its attributes.
             if self.is_author(str(getattr(module, "__dict__", {}).get("__file__")))
         }
 

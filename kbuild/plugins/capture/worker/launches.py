@@ -155,6 +155,7 @@ def launch_step(  # noqa: PLR0917
     candidates = OwnCandidates(symbols, values, place)
     with symbolic_extremes():
         candidates.add(chain, args)
+        # After the candidates, which may set a parameter that has a default.
         for name, parameter in parameters.items():
             if name not in values and parameter.has_default:
                 values[name] = parameter.default

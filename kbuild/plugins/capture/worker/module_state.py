@@ -48,6 +48,7 @@ class ModuleState:
         for module, own in changes.items():
             self._add_globals(module, own)
             self._add_attributes(module, own)
+        # Other modules may have imported a container under names of their own.
         for module in self.modules:
             for name, value in list(vars(module).items()):
                 if id(value) in self._containers:
@@ -161,6 +162,7 @@ class ModuleState:
                 stack.callback(setattr, module, name, before)
                 setattr(module, name, None if before is None else type(before)())
             yield
+            # Before the stack ends, the caches still hold what the run has kept.
             for module, name, place in self.remembered:
                 if _has_tensor(vars(module).get(name)):
                     message = f"keeps a tensor in `{name}` for the next call: make it in each call"
@@ -200,6 +202,7 @@ class ModuleState:
                     if isinstance(value, _CONTAINERS):
                         yield function, value
 
+    # It returns a plain function: a bound method would not get the object of the class.
     @property
     def _refuse_attribute(self) -> Any:
         """`__getattr__` of a class: refuse attributes that were hidden from its objects."""

@@ -94,8 +94,10 @@ def _walked(call: WrapperCall, initial: Values) -> Paths:
             answers = {name: trace.decisions[name] for name in questions[:at]}
             answers[questions[at]] = not trace.decisions[questions[at]]
             work.append(replace(branch, decisions=answers, asked=at + 1))
+        # This completes `trace.guards` as well, so the path is identified above.
         guards = branch.guards(trace)
         print(f"{PATH_WALKED}{described(call, trace)}", flush=True)  # noqa: T201 - kbuild reads it
+        # The run that this one branches off has looked for the other sides of those before.
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
@@ -266,6 +268,7 @@ class Search:
         integers = [int(n) for n in numbers if n == int(n)]
         tried: dict[int, None] = {}
         for value in (*integers, *others, *_EXAMPLES, *sides(name, conditions, near)):
+            # Conditions change beside a number, or beside its double or half, as in `2 * N <= 64`.
             for other in (value, value + 1, value - 1, value * 2, value // 2, value // 2 + 1):
                 tried.setdefault(other)
         for base in integers[:6]:

@@ -69,6 +69,7 @@ class Printer:
                 raise CaptureError("computes with what is in a tensor: pass it as an argument")
             text = self._texts[expression]
             return text, _ATOM
+        # Before numbers: to Python, `True` is an integer.
         if expression is sympy.true or expression is True:
             return "True", _ATOM
         if expression is sympy.false or expression is False:
@@ -89,6 +90,7 @@ class Printer:
             sympy.Eq: "==", sympy.Ne: "!=", sympy.StrictLessThan: "<", sympy.LessThan: "<=",
             sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
         }  # fmt: skip
+        # As a default, `sign` is bound at once, while the loop goes on changing it.
         comparisons = {
             kind: lambda e, sign=sign: self._compared(e, sign) for kind, sign in infix.items()
         }

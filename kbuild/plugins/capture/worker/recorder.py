@@ -127,6 +127,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             return method
 
         def copied(original: Callable[..., Any]) -> Callable[..., Any]:
+            # `NumberRecorder.is_free` knows this function by its name.
             def reshaped(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
                 tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
                 return original(tensor, *args, **more)
@@ -192,6 +193,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             result = alike(*args[:1], **kwargs) if follows else func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise self._data_error(func) from None
+        # A new symbol is a number that only the tensor's data tells, such as a number of nonzeros.
         if self.symbols.env.pending_fresh_unbacked_symbols:
             raise self._data_error(func)
         return result
@@ -217,6 +219,7 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             return args
         written = [writes(func, at) for at in range(len(args))]
         if not is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            # A tensor that is written to must stay itself: a copy would take the result away.
             args = [
                 self.contiguous(a) if self.is_free(a) and not is_written else a
                 for a, is_written in zip(args, written, strict=True)

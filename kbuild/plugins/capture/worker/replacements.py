@@ -81,6 +81,7 @@ def in_place_of_triton(
     own = {id(module) for module in recorder.modules}
     libraries = [module for module in sys.modules.values() if id(module) not in own]
     replaced += _everywhere(functions, libraries, _unaffected)
+    # An author's module may rebind a name without having more names: it is always searched.
     replaced += _everywhere(functions, recorder.modules, {})
     replaced += _everywhere(number_functions(), (math, *recorder.modules), {})
     for kind in DESCRIPTORS:
@@ -88,6 +89,7 @@ def in_place_of_triton(
     with ExitStack() as stack, answer_vendors(recorder.is_author, device):
         stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for owner, name, value in (*replaced, *_module_names(recorder)):
+            # A module has no `int` of its own: one is put there, which hides Python's.
             new = mock.patch.object(owner, name, value, create=name in NUMBERS)
             stack.enter_context(new)
         yield
@@ -267,6 +269,7 @@ class DeviceNumber(int):
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
     __add__ = __radd__ = __mul__ = __mod__ = __floordiv__ = __str__ = __format__ = _refuse
+    # A class that defines `__eq__` has no hash unless it names one.
     __hash__ = int.__hash__
 
 

@@ -101,6 +101,7 @@ def captured(request: Request) -> dict[str, Any]:
         arguments, hints = _arguments(parameters, configuration, bounds, request)
         # Those of an H100; other values are paths.
         hints = {"sm_count()": 132, "capability()": capability or 90, **hints}
+        # All configurations share the set `contiguous`, which a walk extends.
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
             request.backward, f"{source}:{line}", contiguous, device, request.generated,
@@ -292,12 +293,14 @@ def main() -> None:
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
     gc.freeze()  # no fork looks for garbage among what was imported, and so copies its pages
     for data in json.load(sys.stdin):
+        # The alarm ends this process; the fork, which has none, ends with it.
         signal.alarm(data.pop("seconds"))
         process = os.fork()
         if not process:
             _end_with_parent()
             _answer(Path(data.pop("answer")), Request(**data))
             sys.stdout.flush()
+            # A fork must not run what the parent has registered for its own end.
             os._exit(0)
         os.waitpid(process, 0)
 
@@ -347,6 +350,7 @@ class GeneratorDriver:
 
 def generated_sources(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """File -> source of the kernels that runs launched and no author has written, in order."""
+    # `session` gives the worker an empty home, into which generators write.
     home = f"{Path.home()}/"
     files = (
         step["file"]

@@ -171,6 +171,7 @@ def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) ->
     recorder = NumberRecorder(numbers, call.files, call.place)
     names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
     needs = DrawnAnswers(draw, {name: draw.random() < 0.7 for name in names})  # noqa: PLR2004
+    # With no tensor in the set, `DrawnNumbers.strides` draws the layout of all.
     given = WrapperCall(**{**vars(call), "contiguous": set()})
     try:
         return traced(given, values, needs, recorder)

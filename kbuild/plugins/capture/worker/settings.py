@@ -134,6 +134,7 @@ class Settings:
             yield original, partial(self._asked, original, name)
         for path, constant in CONSTANTS.items():
             original = _named(path)
+            # Those of `torch.cuda` are replaced in that module, see `_device_answers`.
             if original is not None and not path.startswith("torch.cuda."):
                 yield original, partial(self._constant, original, constant)
 
@@ -160,10 +161,12 @@ class Settings:
         yield autocast, "__init__", _autocast_kept
         yield autocast, "__enter__", partial_method(self._enter_autocast)
         yield autocast, "__exit__", partial_method(self._exit_autocast)
+        # All settings below `torch.backends` are instances of one descriptor class.
         properties = type(vars(type(torch.backends.cudnn))["allow_tf32"])
         yield properties, "__get__", partial_method(self._property, properties.__get__)
 
     def _enter(self, original: Any, decided: tuple[str, bool], context: Any) -> Any:
+        # The frame between is that of `partial_method`.
         if self.is_asked(sys._getframe(2)):  # noqa: SLF001 - the documented way to a caller
             self._decided.append(decided)
         return self._quietly(original, context)

@@ -266,6 +266,7 @@ def shape_parameters(kernel: Any) -> frozenset[str]:
                         origins.setdefault(target.id, set()).update(_names(node.value))
             if isinstance(node, ast.Call):
                 names.update(*map(_names, _shapes(kernel, node)))
+    # What a part of a shape is computed from is a part of it as well, in any order of statements.
     before: set[str] = set()
     while before != names:
         before = set(names)

@@ -178,6 +178,7 @@ class Symbols:
         for part in expression.atoms(torch_functions.FloorDiv):
             dividend, divisor = part.args
             quotient = sympy.cancel(dividend / divisor)
+            # Where the divisor may be 0, the quotient may be an error, which the product hides.
             if (
                 sympy.fraction(sympy.together(quotient))[1] == 1
                 and self.env.bound_sympy(divisor).lower >= 1

@@ -97,6 +97,7 @@ def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: A
     for outer in range(rank):
         for inner in range(outer + 1, rank):
             first, second = given[outer], given[inner]
+            # Not `or` and `and`, which would decide on each condition, and so fork paths.
             is_turned = (first < second) | ((first == second) & (sizes[outer] < sizes[inner]))
             if rank == 2:  # noqa: PLR2004
                 is_turned = (first != 0) & (second != 0) & is_turned
@@ -174,6 +175,7 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
                 tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, step)
         elif isinstance(part, (int, torch.SymInt)):
             tensor = torch.ops.aten.select.int(tensor, axis, part)
+            # `select` has removed the dimension, so the axis stays.
             continue
         else:
             raise CaptureError(f"indexes a tensor with a `{type(part).__name__}`")
@@ -207,6 +209,7 @@ def broadcast(args: Sequence[Any], text: Callable[[Any], str]) -> Sequence[Any]:
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, rank - tensor.dim()):
             known = sizes[axis]
+            # The texts come first, because comparing symbols is a decision, and so a path.
             if text(known) == "1":
                 sizes[axis] = size
             elif text(size) in ("1", text(known)) or known == size:

@@ -157,6 +157,7 @@ def _followed(
                 else:
                     _run(call, values, leaves, recorder)
         except NeedsContiguous:
+            # A refusal that the author's code has caught is the reason for what follows.
             calls.require_followed()
             raise
         except CaptureError as error:
@@ -178,6 +179,7 @@ def _is_raised_by(error: BaseException, files: Sequence[Path]) -> bool:
     """True if an error comes from a `raise` or an `assert` in the author's files."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     statement = (last.line or "").split("(")[0].split()[:1]
+    # An error that the author raises in place of another one may be due to a symbol.
     earlier = error.__cause__ or error.__context__
     return (
         last.filename.startswith(tuple(map(str, files)))
@@ -353,6 +355,7 @@ def _gradient(
         strides = usual_strides(result.shape)
     else:
         strides = recorder.symbols.strides(name, result.shape)
+    # The gradient comes from outside: allocating it is no step of the op.
     with recorder.paused():
         gradient = torch.empty_strided(
             tuple(result.shape), strides, dtype=result.dtype, device=result.device
