@@ -29,7 +29,7 @@ def replace_file(target: str, data: bytes) -> None:
         try:
             file.write(data)
             file.flush()
-            # Before the file is closed: that ends the lock, and the draft could be another writer's.
+            # Before the file is closed: that ends the lock, and another writer may take the draft.
             os.replace(draft, target)
         except BaseException:
             os.unlink(draft)
