@@ -365,7 +365,7 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     if sys.platform == "win32":
         return ()
     # ninja compiles again whatever has another command, so the interpreter's name must not vary.
-    # `-I -S` saves the start of `site`: the launcher runs once for each unit.
+    # `-S` saves the import of `site`: the launcher runs once for each unit.
     command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{LAUNCHER}"
     wanted = [language for language in LAUNCHER_LANGUAGES if language in set(languages)]
     return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

@@ -143,12 +143,12 @@ def writing_atomically(
         with os.fdopen(handle, "wb") as file:
             try:
                 yield file
-                # Renamed before the file is closed: closing ends the lock on the draft.
                 file.flush()
                 # Drafts are opened for their owner alone.
                 draft.chmod(mode)
                 if durable:
                     sync(draft)
+                # Renamed before the file is closed: closing ends the lock on the draft.
                 draft.replace(target)
             except BaseException:
                 draft.unlink(missing_ok=True)

@@ -168,7 +168,7 @@ def _facts(error: OSError) -> tuple[int, Path | None]:
         return 0, None
     if type(error).__module__ != "builtins" or error.errno is None:
         return 0, None
-    # Of two files, ENOENT is about the source, and other errors are about the target.
+    # Where two files are named, ENOENT is about the source, other errors about the target.
     name = error.filename if error.filename2 is None else error.filename2
     if error.errno == errno.ENOENT and error.filename is not None:
         name = error.filename

@@ -95,7 +95,7 @@ def split_into_commits(
         {n: CommitBatch(tuple(adds.get(n, ())), tuple(deletes.get(n, ()))) for n in names}
     ):
         joined = CommitBatch(current.adds + group.adds, current.deletes + group.deletes)
-        # A variant that exceeds the limits is a commit of its own, whatever they are.
+        # Into an empty commit, a variant goes even if it alone exceeds the limits.
         if _fits(joined, limit) or not _size(current):
             current = joined
             continue

@@ -200,7 +200,7 @@ class Wheel:
             finally:
                 if isinstance(file, Path):
                     opened.close()
-            # The last signature counts, as `zipfile` has it: the comment is behind the record.
+            # A comment may follow the record; as in `zipfile`, the last signature counts.
             at = tail.rfind(b"PK\5\6")
             length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
             before = at - _LOCATOR - _END_64.size
