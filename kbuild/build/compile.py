@@ -111,6 +111,7 @@ class Compilation:
             IncompleteError: the run's time was over before everything was compiled.
         """
         staged = self._stage()
+        # Parts of a build read files one after the other: an edit in between gives a mixed variant.
         if staged.changed:
             staged = self._stage()
         if staged.changed:
@@ -120,6 +121,7 @@ class Compilation:
     def _stage(self) -> StagedVariant:
         paths = self.plan.inputs
         since = file_clock()
+        # `since` comes first: a file that is edited while it is read is not trusted by its times.
         named = {path: storable_state(identify(self.space.project / path), since) for path in paths}
         produced, described = self._produce()
         files = generate(self.plan)
@@ -226,6 +228,7 @@ class Compilation:
         detection = CompilerDetectionCache(
             self.toolchain, self._languages, FactCache(self.run.cache)
         )
+        # Kept answers may not hold any more: where CMake fails with them, it detects all anew.
         if not (detection.seed(self.space.tree) and self._cmake(self._cmake_command()).ok):
             since = time.time_ns()
             self._cmake_from_nothing()
@@ -233,6 +236,7 @@ class Compilation:
         replace_atomically(mark, key.encode())
 
     def _cmake_from_nothing(self) -> None:
+        # `--fresh` also drops what an attempt with kept answers has left in the tree.
         done = self._cmake((*self._cmake_command(), "--fresh"))
         if not done.ok:
             raise ninja.process_failure("cmake failed", done, self.space.tree, self._configure_log)
@@ -284,6 +288,7 @@ class Compilation:
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
         for attempt in range(_ATTEMPTS):
+            # Later attempts compile only the few objects whose inputs changed.
             if attempt == 0 and self.filler is not None and self.run.keeps:
                 self.filler.fill_objects(self._compile_tree(generated), self.tell)
             units += ninja.run_ninja(
@@ -291,6 +296,7 @@ class Compilation:
                 self.toolchain.ninja,
                 self.space.tree,
                 root=self.space.project,
+                # A ninja that is given `-j` takes no tokens from the jobserver.
                 jobs=None if self.run.server else self.run.budget.jobs,
                 env=environ,
                 log=self.space.logs / "build.log",
@@ -335,6 +341,7 @@ def _file_with_two_states(parts: Iterable[Mapping[str, FileState]]) -> str:
     for part in parts:
         for path, then in part.items():
             known = files.setdefault(path, then)
+            # Only the hashes count: a file may have been written again with the same content.
             if known is not None and then is not None and known[4] != then[4]:
                 return path
     return ""
@@ -357,6 +364,8 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """
     if sys.platform == "win32":
         return ()
+    # ninja compiles again whatever has another command, so the interpreter's name must not vary.
+    # `-S` saves the import of `site`: the launcher runs once for each unit.
     command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{LAUNCHER}"
     wanted = [language for language in LAUNCHER_LANGUAGES if language in set(languages)]
     return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

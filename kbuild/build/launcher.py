@@ -14,6 +14,7 @@ import sys
 def main(argv: list[str]) -> int:
     """Run one unit; returns its exit status."""
     language, *command = argv
+    # With `-I`, Python does not search the folder of the script.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     from kbuild.system.unit_settings import read_launcher_settings
 
@@ -32,5 +33,6 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     import _signal  # type: ignore[import-not-found]  # signal itself loads enum
 
+    # Ctrl-C ends the launcher as it ends a compiler, without a traceback.
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

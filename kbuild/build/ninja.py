@@ -29,6 +29,7 @@ from kbuild.system.processes import ProcessResult, Runner
 
 STATUS = "[kbuild %f/%t] "
 _STATUS_LINE = re.compile(r"\[kbuild (\d{1,9})/(\d{1,9})\] (.*)")
+# ninja prints the exit status from release 1.13 on.
 _FAILED = re.compile(r"FAILED:\s+(?:\[code=(-?\d{1,9})\]\s+)?(\S+)")
 _ERROR = re.compile(
     r"(\berror\b\s*:|\bfatal error\b|undefined reference|ld: |ptxas fatal|Error \d+|"
@@ -101,6 +102,7 @@ class NinjaOutput:
             self.code, self.unit, self._recording = int(failure[1] or 1), failure[2], True
         elif failure is not None or line.startswith("ninja: "):
             self._recording = False
+        # The line after `FAILED:` is the command.
         elif self._recording and not self.command:
             self.command = line
         elif self._recording:
@@ -319,6 +321,7 @@ class ObjectInputs:
         present = CurrentFiles()
         paths_by_unit: dict[Path, str] = {}
         for path, states in self.files.items():
+            # One state in all objects suffices: if it has changed since, the next build sees that.
             if len(set(map(_content_hash, states))) > 1 or path.startswith(f"{generated}/"):
                 now = present.content(path)
                 for then, units in states.items():

@@ -116,6 +116,7 @@ def read_log(path: Path) -> UnitLog:
             units.append(unit)
         if "warning" in record:
             warnings[str(record["warning"])] = None
+    # Launchers write when a unit has ended, so the lines are in the order of the ends.
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
     here = tuple(unit for unit in ordered if not unit.worker)
     return UnitLog(here, tuple(warnings), tuple(unit for unit in ordered if unit.worker))
@@ -164,6 +165,7 @@ def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
     values_by_field = {
         field: record[field.name] for field in fields(UnitRecord) if field.name in record
     }
+    # Annotations are not evaluated in this module, so a field's type is its text.
     fitting = all(_fits(value, str(field.type)) for field, value in values_by_field.items())
     required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
     if not (fitting and required):

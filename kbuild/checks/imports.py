@@ -110,6 +110,7 @@ def _read(path: Path) -> _ImportsOfFile:
             for node, when in timed_statements(tree, source)
             if isinstance(node, ast.Import | ast.ImportFrom) or any(imported_modules(node))
         )
+        # Nothing is registered without this word, so most trees are not walked a second time.
         registered = tuple(_registered_names(tree)) if b"modules" in source else ()
         return _ImportsOfFile(imports, tuple(newer_syntax(source, tree)), registered)
     except (SyntaxError, RecursionError) as error:
@@ -198,6 +199,7 @@ def _imported_files(node: ast.ImportFrom, path: Path, root: Path) -> Iterator[Pa
     target = folder.joinpath(*parts)
     if parts:
         yield target.with_name(f"{target.name}.py")
+    # What is imported by name may be a module of its own.
     for alias in node.names:
         yield from (target / f"{alias.name}.py", target / alias.name / "__init__.py")
 

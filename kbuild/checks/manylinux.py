@@ -97,6 +97,7 @@ def _too_new(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
 
 def _is_allowed(version: str, allowed: Mapping[str, list[str]]) -> bool:
     family, _, number = version.partition("_")
+    # A policy limits its own libraries' versions; those of other libraries are not its concern.
     return family not in allowed or number in allowed[family]
 
 
@@ -104,6 +105,7 @@ def _withheld(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
     """Library -> its symbols that the policy's systems need not have."""
     symbols_by_library: dict[str, set[str]] = defaultdict(set)
     for symbol in elf.undefined:
+        # A symbol without a version names no library: any needed one may have it.
         for library in (symbol.library,) if symbol.library else elf.needed:
             if symbol.name in policy.withheld.get(library, ()):
                 symbols_by_library[library].add(symbol.name)

@@ -112,6 +112,7 @@ def sandbox_command(
     devices = [str(p) for pattern in _SANDBOX_DEVICES for p in sorted(Path("/dev").glob(pattern))]
     return (
         str(bwrap),
+        # Without a new session, a kernel could type commands into the user's terminal.
         *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *(part for device in devices for part in ("--dev-bind-try", device, device)),
@@ -339,6 +340,7 @@ class _ProbeCall:
                 argv,
                 cwd=self.private,
                 env=probe_environment(self.private),
+                # Arguments and environment would show the secret in `/proc`.
                 stdin=f"{secret}\n",
                 inherit=(sink,),
             )

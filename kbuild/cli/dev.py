@@ -157,12 +157,14 @@ class DevSession:
             project = open_project(self.root)
             device = chosen_device(self.device_name, project, self._devices)
             if not tests or self._variant is None:
+                # A build that fails must not leave the variant of the build before.
                 self._variant = None
                 self._variant = self._build(project, device)
             is_good = self._test(project, self._variant, tests, began)
             if is_good and self.has_bench:
                 self._measure(self._variant, device)
         except KbuildError as error:
+            # Without the process that has imported Torch, no later change can be tested either.
             if self.host.has_ended:
                 raise
             if error is not self._shown_error:

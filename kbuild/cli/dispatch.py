@@ -74,6 +74,7 @@ def run(argv: Sequence[str]) -> int:
     except FileNotFoundError as error:
         hint = "change into a folder that exists"
         raise StorageError("the current folder no longer exists", hint=hint) from error
+    # The system tells the old mask only when it gets a new one.
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     report_trouble_to(ui.warn)
     cache = cache_folder(os.environ)

@@ -216,5 +216,6 @@ def _arguments_table(arguments: Iterable[ArgumentDescription]) -> str:
 def _escape_markup(argument: ArgumentDescription) -> str:
     """The help as Markdown: outside of code, no character of it is markup."""
     parts = argument.help.replace("%%", "%").replace("|", "\\|").split("`")
+    # Every second part is between backticks, where nothing is escaped.
     parts[::2] = [re.sub(r"([*<])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)

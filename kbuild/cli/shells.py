@@ -59,6 +59,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     program = args.rest or (os.environ.get("SHELL") or "/bin/sh",)
     ctx.ui.say(f"{environment.variant}, in {project.root}; `exit` leaves the shell")
     os.chdir(project.root)
+    # What Python has not written yet is lost when another program takes the process over.
     sys.stdout.flush()
     sys.stderr.flush()
     command = environment.command(program)

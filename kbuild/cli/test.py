@@ -104,6 +104,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     address = executor_address("" if args.python and args.executor is None else args.executor)
     if address:
         executor, where = find_executor(address)
+        # Only for its error, before workers are asked.
         tests.folder(project.root)
         reports, refusals = executor.run_tests(where, project.root, folders, tests, ctx)
         return _finish(reports, refusals, args, ctx)
@@ -306,6 +307,7 @@ def _run_pytest(
         os.environ,
         junit,
         before=asked.emulator.command if asked.emulator else (),
+        # With a report, the output is shown at the end, and only that of tests that failed.
         listen=None if junit else ctx.ui.say,
     )
     done = process.run(asked.tests, asked.project.root, place, variant)

@@ -51,6 +51,7 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
         variants = _variants_by_build(
             models, lambda alike: named or build_for_devices(ctx, root, python, alike, executor)
         )
+        # The limit is for measurements: builds and the search for GPUs do not count.
         ends = time.monotonic() + limit_s
         names = ", ".join(name for name, _ in models)
         with space.locked(say=ctx.ui.say), ctx.ui.progress(f"tuning on {names}", 0) as progress:

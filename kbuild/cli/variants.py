@@ -109,6 +109,7 @@ def chosen_facts(path: Path | None, ctx: Services) -> Facts:
     from kbuild.toolchains.facts import FactCache
     from kbuild.toolchains.host import choose_python
 
+    # A name without a folder is looked for on PATH, as a shell does.
     asked = path if path is None or len(path.parts) == 1 else ctx.path(path)
     return choose_python(asked, FactCache(ctx.cache), ctx.runner)
 

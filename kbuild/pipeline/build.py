@@ -123,6 +123,7 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
         ConfigError: a file is too large to be shipped.
         ToolchainError: no selected variant can be built here.
     """
+    # A `toolchain prune` at the same time would remove what this build reads.
     with open_store(services.cache).in_use():
         return _build(project, options, services)
 
@@ -249,6 +250,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
 
     log = Workspace.report_of(root) / UNIT_LOG_FILE
     units = read_log(log).units if log.is_file() else ()
+    # The time of a hit is that of a look-up, and says nothing about compiling.
     seconds = {
         unit.unit: unit.end - unit.start
         for unit in units
@@ -260,6 +262,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
     for plan in plans:
         own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": _FINISH_SIZE})
         for source in (source for part in plan.components for source in part.compiled):
+            # Device compilers translate a source once for each arch.
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
             own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
         for kernel in plan.aot:
@@ -270,6 +273,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
                 own[f"{IMAGES}{kernel.name} for {target}"] = count * _HEADERS_SIZE
                 shared.add(facts)
     known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}
+    # Sizes become seconds at the speed of those units whose time is known.
     rate = sum(seconds[path] for path in known) / sum(known.values()) if known else 1.0
     return {
         variant: {path: seconds.get(path, size * rate) for path, size in own.items()}

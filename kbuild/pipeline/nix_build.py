@@ -71,6 +71,7 @@ def is_current_copy(space: Workspace, output: str, target: Path) -> bool:
         record is not None
         and (record.answer["output"], record.answer["target"]) == (output, str(target))
         and record.holds(target, None)
+        # `holds` looks at recorded files alone; this finds files that were added.
         and set(_files(target)) == set(record.observed)
     )
 

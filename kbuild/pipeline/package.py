@@ -88,6 +88,7 @@ def install_variant(
             target.rename(old)
             try:
                 fresh.rename(target)
+            # Ctrl-C between the two renames must not leave the project without the variant.
             except BaseException:
                 old.rename(target)
                 raise
@@ -105,6 +106,7 @@ def _copy(source: Path, target: Path) -> None:
             _copy(path, target / path.name)
         else:
             shutil.copy2(path, target / path.name)
+    # After the entries: creating them changes the folder's time.
     shutil.copystat(source, target)
 
 
@@ -144,6 +146,7 @@ def remove_leftovers(project: Path, output: Path) -> tuple[Path, ...]:
         space = Workspace(project, leftover.stem.removeprefix("."))
         if not space.root.is_dir():
             continue
+        # It does not wait: the build that holds the lock still needs these files.
         with suppress(IncompleteError, OSError), space.locked(lambda: True):
             _clear(output / space.variant)
             removed.append(leftover)

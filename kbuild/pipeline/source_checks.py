@@ -154,6 +154,7 @@ class SourceChecker:
 
     def _ask(self, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
         package = f"{FRAMEWORKS.get(plan.framework).package_root}/{self.project.python_name}"
+        # Some of the checks read the package without the tree, which has to know what they saw.
         for path in tree.walk(package):
             tree.is_file(path)  # remembers how it looks
         from kbuild.checks.client import check_backend

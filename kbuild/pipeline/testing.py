@@ -300,9 +300,11 @@ def parse_junit(data: bytes) -> ET.Element | None:
     """The one suite of a report of pytest; None when it is no such report."""
     try:
         with reading("the report", "a report of pytest"):
+            # Nested entities can fill the memory; pytest writes none.
             if _ENTITIES.search(data):
                 raise ValueError("it declares entities")
             root = ET.fromstring(data)  # noqa: S314 - no entities
+            # Old releases of pytest do not wrap the suite in `testsuites`.
             suite = root if root.tag == "testsuite" else root.find("testsuite")
             if suite is not None and any(int(suite.get(name, 0)) < 0 for name in _COUNTS):
                 raise ValueError("it counts less than no test")

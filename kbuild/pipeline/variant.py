@@ -128,6 +128,7 @@ class BuildContext:
         workspace = Workspace(self.project.root, plan.variant).root
         if not is_up_to_date(workspace, plan, self.project.root, target):
             return False
+        # Checks that were overruled or not run must be so again, else they are due now.
         allowed, built = self.options.allowed, metadata_in(target)
         return (
             built is not None
@@ -258,6 +259,7 @@ def build_variant(
     with space.locked(lambda: run.is_ending, context.services.ui.say_once) as lock:
         # First: after a crash between two renames, the good variant lies beside `target`.
         restore_old_variant(target)
+        # Asked again under the lock: another process may have built it meanwhile.
         if context.is_current(plan):
             return _unchanged_result(context, plan)
         on_sources = _check_sources(context, plan)

@@ -134,6 +134,7 @@ class Variant:
         variant = cls(
             framework,
             _BACKEND_OF_COMPUTE.get(match["tag"], match["tag"]),
+            # Unlike compute versions, these have a major of one digit: `213` is 2.13.
             framework_version=Version((int(digits[0]), int(digits[1:]))),
             backend_version=_minor_last(match["compute"]) if match["compute"] else None,
             system=System(match["cpu"], match["os"]),

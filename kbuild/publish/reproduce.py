@@ -140,6 +140,7 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     done = repository.copy(recorded.commit, into)
     if not done.ok:
         raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
+    # The project may be a folder of its repository, which is copied as a whole.
     copy = into / (repository.ask("rev-parse", "--show-prefix") or "")
     if here != recorded.commit:
         return SourceCopy(copy, (f"built from commit {short}{other}; {short} is built again",))

@@ -29,6 +29,7 @@ def replace_file(target: str, data: bytes) -> None:
         try:
             file.write(data)
             file.flush()
+            # Before the file is closed: that ends the lock, and another writer may take the draft.
             os.replace(draft, target)
         except BaseException:
             os.unlink(draft)
@@ -60,12 +61,14 @@ def _open_exclusively(draft: str, mode: int) -> int | None:
     import fcntl
 
     try:
+        # O_NOFOLLOW: a link in this place would have a file elsewhere emptied.
         handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     except OSError:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(handle), os.lstat(draft)):  # else it is the target by now
+            # Emptied only under the lock, and not by O_TRUNC: it may have been another writer's.
             os.ftruncate(handle, 0)
             return handle
     except OSError:

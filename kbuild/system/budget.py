@@ -39,6 +39,7 @@ class JobServer:
     @property
     def environment(self) -> Mapping[str, str]:
         """Variables that make a process a client of the jobserver."""
+        # The space is needed: make takes a first word at the very beginning for one-letter options.
         return {"MAKEFLAGS": f" -j{self.jobs} --jobserver-auth=fifo:{self.path}"}
 
     def acquire(self, ended: Callable[[], bool]) -> bool:
@@ -127,7 +128,9 @@ def cgroup_headroom(root: Path = Path("/")) -> Iterator[int]:
     for line in _lines_of(root / "proc/self/cgroup"):
         number, controllers, path = line.split(":", 2)
         places: tuple[Path, ...]
+        # Version 2 has the one line `0::PATH`, version 1 a line for each hierarchy.
         if number == "0" and not controllers:
+            # Systems that have both versions mount version 2 in `unified`.
             places = (root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified")
             files = ("memory.max", "memory.current", "inactive_file ")
         elif "memory" in controllers.split(","):

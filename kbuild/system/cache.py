@@ -228,6 +228,7 @@ class Cache:
             OSError: the cache cannot be written, or another process was first.
         """
         replace_file(f"{draft}/{_RECORD_FILE}", self.pack(key, *parts))
+        # A folder with files is not replaced by a rename: it fails if another process was first.
         os.rename(draft, self.path(key))
 
     def put_json(self, key: str, value: object) -> bool:

@@ -137,6 +137,7 @@ def sweep_if_due(folder: Path, limits: Mapping[str, int]) -> None:
     """Sweep, unless that was done a short time ago."""
     stamp = folder / LOCKS_FOLDER / "swept"
     try:
+        # `abs`, because a clock that was set back must not prevent sweeps until then.
         if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < _INTERVAL_S:
             return
         stamp.parent.mkdir(exist_ok=True)

@@ -113,6 +113,7 @@ def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, in
     for path in searched:
         with suppress(OSError):
             files.append(_row(path, os.stat(path)))
+    # Version 0 has no references, which depend on how often an object is in use.
     digest = hashlib.sha256(marshal.dumps(files, 0)).hexdigest()
     return digest, max((row[3] for row in files), default=0)
 

@@ -138,6 +138,7 @@ class CombinedProgress:
                     units = [unit for unit in self._expected[name] if _is_of(unit, kernel)]
                     label = rest if units else label
                     last, room = (done, total), min(len(units) or size, size - base)
+                    # The total is fixed: a phase of more steps than expected takes smaller ones.
                     ahead = done if total <= room else done * room // total
                     self._counts[name] = (max(before, base + ahead), size)
                     self._advance(name, units, label, done / total if total else 0.0)

@@ -94,6 +94,7 @@ def may_have_changed_since(identity: FileState, since: int) -> bool:
     """
     if identity is None:
         return True
+    # A time without a fraction is taken for that of a file system that keeps whole seconds.
     return any(
         moment >= (since if moment % _SECOND else since - _COARSE) for moment in identity[1:3]
     )

@@ -144,13 +144,16 @@ def writing_atomically(
             try:
                 yield file
                 file.flush()
+                # Drafts are opened for their owner alone.
                 draft.chmod(mode)
                 if durable:
                     sync(draft)
+                # Renamed before the file is closed: closing ends the lock on the draft.
                 draft.replace(target)
             except BaseException:
                 draft.unlink(missing_ok=True)
                 raise
+        # The new name is on the disk only when the folder is.
         if durable:
             sync(target.parent)
 
@@ -167,6 +170,7 @@ def link_file(source: Path, target: Path) -> None:
 def link_tree(source: Path, target: Path) -> None:
     """Fill a folder with the files and links of another one, see `link_file`."""
     for folder, inner, files in os.walk(source):
+        # `os.walk` counts links to folders among the folders, and does not enter them.
         links = [name for name in inner if Path(folder, name).is_symlink()]
         for name in (*files, *links):
             path = Path(folder, name)
@@ -245,6 +249,7 @@ class FileSet:
         """SHA-256 over paths and contents in path order."""
         hasher = hashlib.sha256()
         for path, data in self.items():
+            # The length tells where a content ends and the next path begins.
             hasher.update(f"{path}\0{len(data)}\0".encode())
             hasher.update(data)
         return hasher.hexdigest()

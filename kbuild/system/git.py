@@ -33,6 +33,7 @@ _STATUS = (
 _CHANGED = re.compile(r"^[MTADU ]{2} ", re.MULTILINE)
 _EDITED = re.compile(r"^[MTADU ][MTADU] ", re.MULTILINE)
 """The second letter compares the file with the index, the first one the index with the commit."""
+# 160000 is the mode of a submodule.
 _SUBMODULE = re.compile(r"(?:^|\0)160000 [0-9a-f]+ \d\t([^\0]+)")
 _AS_IN_THE_COMMIT = "H"
 """Letter of `git ls-files -v` for files that git compares; others mark files it was told to ignore.
@@ -129,6 +130,7 @@ class Repository:
         top = self.ask("rev-parse", "--show-toplevel") or str(self.folder)
         into.parent.mkdir(parents=True, exist_ok=True)
         clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", top)
+        # A clone of a folder uses git's protocol `file`; all others stay forbidden.
         done = self._run(*clone, str(into), cwd=into.parent, protocols="file")
         if done.ok:
             checkout = ("-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach")

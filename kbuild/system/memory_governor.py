@@ -143,6 +143,7 @@ class MemoryReservations:
         pause = next(pauses)
         while not self._admit(claim, threads):
             if expired():
+                # A claim that stays would hold up younger ones as long as this process lives.
                 self.release()
                 return None
             time.sleep(pause)

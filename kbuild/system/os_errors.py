@@ -140,6 +140,7 @@ def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | N
     """Name the system's refusal that made a process of the build fail, with the remedy."""
     for number, pattern in _REFUSAL_PATTERNS.items():
         is_told = any(re.search(pattern, line) for line in lines)
+        # Not every program says why it fails when the disk is full.
         if is_told or (number == errno.ENOSPC and _is_full(folder)):
             message, hint = _REFUSALS[number]
             return message.format(mount=_mount(folder), user=_user()), hint
@@ -167,6 +168,7 @@ def _facts(error: OSError) -> tuple[int, Path | None]:
         return 0, None
     if type(error).__module__ != "builtins" or error.errno is None:
         return 0, None
+    # Where two files are named, ENOENT is about the source, other errors about the target.
     name = error.filename if error.filename2 is None else error.filename2
     if error.errno == errno.ENOENT and error.filename is not None:
         name = error.filename

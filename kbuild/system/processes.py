@@ -160,6 +160,7 @@ class LocalRunner:
         began = time.monotonic()
         ends = BoundedText(None if log is None and listen is None else KEPT_CHARACTERS)
         with nullcontext() if log is None else errors_about(log), _opened(log) as file:
+            # The log's first line can be run in a shell like this process's: it names what differs.
             changed = {
                 key: value
                 for key, value in sorted((env or {}).items())

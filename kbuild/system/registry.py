@@ -89,6 +89,7 @@ class Registry(Generic[T]):
             try:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
+                # A module that is there and lacks another one must not pass for an unknown name.
                 if error.name != module:
                     raise
         if name not in self._items:

@@ -70,6 +70,7 @@ def argument(text: str) -> str:
     """One CMake argument, quoted when it must be; also one element of a CMake list."""
     if _BARE.fullmatch(text):
         return text
+    # CMake reads two backslashes as one, which keeps the text a single element of a list.
     return '"' + escaped(text).replace(";", "\\\\;") + '"'
 
 
@@ -91,6 +92,7 @@ def command_line(flags: Iterable[str]) -> str:
 def bracketed(text: str) -> str:
     """One CMake argument as it is, over several lines."""
     ends = (f"]{'=' * marks}]" for marks in count(1))
+    # With the bracket behind it, since the text may end in the beginning of one.
     end = next(end for end in ends if f"{text}{end}".index(end) == len(text))
     return f"[{end[1:-1]}[\n{text}{end}"
 

@@ -54,6 +54,7 @@ class SourceTree:
     def _observe(self, path: str) -> str:
         full = os.path.join(self._top, path)
         if path not in self.observed:
+            # Before the content is read: an edit in between then counts as a change.
             self.observed[path] = stat_state(full)
         return full
 
@@ -252,6 +253,7 @@ class SourceTree:
                 continue  # as where there is no such folder
             for entry in entries:
                 path = entry.name if base == "." else f"{base}/{entry.name}"
+                # The target of a link may change while the folder stays as it is.
                 if entry.is_symlink():
                     self._observe(path)
                 if entry.is_dir(follow_symlinks=False):

@@ -127,6 +127,7 @@ def append_record(path: str, record: dict[str, LogValue]) -> None:
     members = ", ".join(f"{_quoted(name)}: {_json_text(value)}" for name, value in record.items())
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # One write to a file with O_APPEND: lines of other launchers come before or after it.
         os.write(handle, f"{{{members}}}\n".encode())
     finally:
         os.close(handle)

@@ -104,6 +104,7 @@ def read_bytes(path: Path, kind: str, *, limit: int = MAX_DOCUMENT_BYTES, hint: 
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError("not a regular file")
         with path.open("rb") as file:
+            # One byte more than allowed tells that the file is longer, whatever `stat` said.
             data = file.read(limit + 1)
         if len(data) > limit:
             raise ValueError(f"more than {limit >> 20} MiB")
@@ -130,6 +131,7 @@ def parse_json(
         document = json.loads(text, parse_constant=_no_number if strict else None)
         if not isinstance(document, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 - of the file, not of a caller
+        # With fewer brackets it cannot be that deep, so most documents are not walked.
         if text.count("[") + text.count("{") > _DEEPEST:
             _refuse_nested(document)
         if "\\u" in text:  # half a surrogate pair is not a text

@@ -66,6 +66,7 @@ class Workspace:
         with errors_about(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
         top = self.project / WORKSPACE_FOLDER
+        # The folder's own `.gitignore` keeps it out of commits, whatever the project's says.
         for name, text in (("CACHEDIR.TAG", _TAG), (".gitignore", "*\n")):
             if not (top / name).is_file():
                 replace_atomically(top / name, text.encode())

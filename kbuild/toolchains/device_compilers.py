@@ -120,6 +120,7 @@ def nvcc_limits(root: Path) -> NvccLimits:
     gcc, clang = _GCC_LIMIT.search(config), _CLANG_LIMIT.findall(config)
     return NvccLimits(
         int(gcc[1]) if gcc else None,
+        # The header names the first release that it refuses.
         int(clang[-1]) - 1 if clang else None,
         not functions or _KNOWS_COSPI in functions,
     )

@@ -82,6 +82,7 @@ def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
     """
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
+        # Isolated: neither PYTHONPATH nor the current folder may hide the interpreter's own Torch.
         done = runner.run((str(python), "-I", str(_PROBE)))
         try:
             with reading(python, "an interpreter"):

@@ -202,6 +202,7 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
             )
         return interpreter_facts(canonical_interpreter(Path(program).absolute()), cache, runner)
     answers = [interpreter_facts(python, cache, runner) for python in _candidate_pythons()]
+    # Without any Torch, the first will do: some variants need no framework.
     return next((facts for facts in answers if facts["torch"]), answers[0])
 
 
@@ -271,4 +272,5 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """
     kept = {key: value for key, value in environ.items() if key not in _LEAKING_VARIABLES}
     epoch = kept.get("SOURCE_DATE_EPOCH") or DEFAULT_EPOCH
+    # With CLICOLOR_FORCE of the user's, ninja would leave colours in what is parsed here.
     return kept | {"LC_ALL": "C.UTF-8", "CLICOLOR_FORCE": "0", "SOURCE_DATE_EPOCH": epoch}

@@ -217,9 +217,11 @@ class UnitCache:
 
     def _put(self, record: bytes, messages: bytes, data: bytes) -> None:
         """Keep an entry; `messages` name places as `_named` does."""
+        # One less than the largest number: a new entry follows.
         for old in self._cache.newest(self.key)[_MAX_ENTRIES - 1 :]:
             self._cache.remove(old)
         rows = record.partition(b"\n")[2]
+        # Without the object's digest: one made again from the same files replaces the old entry.
         self._entry = f"{self.key}/{hash_bytes(rows)}"
         self._cache.put(self._entry, record, messages, data)
 

@@ -128,6 +128,7 @@ class CompileCommand:
     def _read_search(self, argument: str, arguments: Iterator[str]) -> bool:
         for kind, flag in enumerate(_SEARCH):
             if argument.startswith(flag):
+                # nvcc also takes `-isystem=DIR`.
                 folder = argument[len(flag) :].lstrip("=") or next(arguments, "")
                 self.search.append((kind, folder))
                 return True

@@ -102,6 +102,7 @@ class JobserverTokens:
             os.close(pipe)
 
     def _open(self) -> int:
+        # For reading and writing: a pipe opened for writing alone fails while nobody reads from it.
         return os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -201,6 +202,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
     handle = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     # Unlinked at once: the descriptor suffices, and a launcher that is killed leaves no file.
     os.unlink(scratch)
+    # Duplicates lose O_CLOEXEC: the compiler inherits these two, and no other descriptor of ours.
     streams = [(os.POSIX_SPAWN_DUP2, handle, 1), (os.POSIX_SPAWN_DUP2, handle, 2)]
     try:
         pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=streams)
@@ -216,6 +218,7 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
         ended = CompilerResult(shell_exit_code, file.read())
     ended.start, ended.end = start, time.time()
     ended.user, ended.system = used.ru_utime, used.ru_stime
+    # macOS counts bytes, Linux KiB.
     ended.peak = used.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
     return ended
 
@@ -232,6 +235,7 @@ def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
         return
     poll = select.poll()
     poll.register(handle, select.POLLIN)
+    # A process's descriptor becomes readable when the process ends.
     while not poll.poll(_POLL_MILLISECONDS):
         look(pid)
     os.close(handle)
@@ -300,6 +304,7 @@ class CompileAttempts:
             # The headers are looked up after the waiting, which may have taken minutes.
             headers = self._begin()
             ended = self._with_headers(headers, reservations.threads, governor) if headers else None
+            # Where another tool starts the compiler, the command's own threads count.
             argv = self._command.argv if self._settings.tool else self._command.plain
             return governor, ended or self._run(reservations.threads, governor, argv)
         finally:
@@ -353,6 +358,7 @@ class CompileAttempts:
         client = is_jobserver_client(self._settings)
         try:
             if not client:
+                # The first thread has the token that ninja took for this unit.
                 count = 1 + self._tokens.take(count - 1)
             self._record |= {"threads": count}
             threads = thread_options(count, client=client)

@@ -135,6 +135,7 @@ def parse_depfile(text: str) -> list[str]:
             path += following if following in {" ", "#", "\\", ":"} else f"\\{following}"
         elif character == "$":
             path += character
+            # Make writes a dollar sign twice.
             next(characters, "")
         elif character.isspace():
             paths.append(path)
@@ -199,6 +200,7 @@ class HeaderSearch:
         if not owner:
             return _ELSEWHERE, ""
         relative = path[len(owner) + 1 :]
+        # Where this folder is absent, its one path in `absent` stands for all headers below it.
         top = relative.partition("/")[0]
         for folder in self._folders[: self._folders.index(owner)]:
             if self._has(f"{folder}/{top}") and self._has(f"{folder}/{relative}"):

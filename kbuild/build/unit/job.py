@@ -119,6 +119,7 @@ class UnitCompilation:
             ]
         except (OSError, ValueError):
             known = []
+        # The first input on record is the object itself.
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
     def _prepare(self) -> PrecompiledHeaders | None:
@@ -205,10 +206,12 @@ class UnitCompilation:
 
     @property
     def _keys(self) -> tuple[str, str]:
+        # After a change of flags, the peak of the same source is closer than a language's default.
         return unit_key(self._command), source_key(self._command)
 
     @property
     def _history(self) -> PeakHistory:
+        # Without a cache, the peaks are known as long as this run lasts.
         return PeakHistory(self._settings.cache or self._settings.run)
 
     @property

@@ -179,6 +179,7 @@ class HeaderEntry:
 
     def _command(self, folder: str) -> CompileCommand:
         outputs = ["-o", f"{folder}/{COMPILED}", "-MD", "-MF", f"{folder}/{_DEPFILE}"]
+        # Without a seed, GCC takes a random one, and the file differs each time.
         seed = f"-frandom-seed={os.path.basename(self.folder)}"
         source = ["-x", "c++-header", "-c", f"{folder}/{_HEADER}"]
         return CompileCommand([*self._argv, seed, *outputs, *source], "CXX", "/")
@@ -263,6 +264,7 @@ class PrecompiledHeaders:
         wanted = headers_to_compile(text, self._quoted, self._is_left_out)
         entries = [self._entry(names) for names in wanted]
         usable = next((entry for entry in entries if self._fits(entry)), None)
+        # Lists longer than the usable one would save more: they are counted, and made when due.
         for entry in entries[: entries.index(usable) if usable else None]:
             if entry.is_due():
                 result = entry.make(self._settings, self._environ, run)

@@ -27,6 +27,7 @@ SIMPLE = {"int": 1, "float": 1.0, "bool": False, "Optional": None, "None": None}
 Tell = Callable[[str], None]
 
 
+# No `Exception`: those count as answers of the function that is called.
 class UnsupportedFunctionArgumentError(BaseException):
     """A parameter asks for something that cannot be made up."""
 

@@ -127,12 +127,14 @@ def load_plainly(folder: Path, identifier: str) -> None:
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} has no `__init__.py`")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs: its relative imports look for the package here.
     sys.modules[identifier] = module
     spec.loader.exec_module(module)
 
 
 def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
     """Import one variant; the traceback's end and its facts when it fails, else nothing."""
+    # A thread in C watches: it also ends a kernel that never gives up Python's lock.
     faulthandler.dump_traceback_later(LOAD_LIMIT_S, exit=True)
     task.tell(f"importing {task.identifier}")
     try:
@@ -158,6 +160,7 @@ def failure_facts(error: BaseException, backend: Backend) -> dict[str, Any]:
     if isinstance(error, ModuleNotFoundError) and error.name:
         facts["missing"] = error.name
     device = getattr(torch, backend["torch_device"], None)
+    # A Torch without CUDA raises AssertionError when it is asked for a device.
     asked = isinstance(error, (RuntimeError, AssertionError)) and backend["torch_field"]
     if asked and device is not None and not device.is_available():
         facts["deviceless"] = True

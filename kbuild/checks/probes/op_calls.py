@@ -22,6 +22,7 @@ TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
 Tell = Callable[[str], None]
 
 
+# No `Exception`: those count as answers of the op that is called.
 class UnsupportedOpArgumentError(BaseException):
     """The schema asks for something that cannot be made up."""
 

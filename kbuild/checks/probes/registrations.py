@@ -54,6 +54,7 @@ def watch(folder: Path, namespace: str) -> list[Registration]:
                     where = real.removeprefix(root)
                     registrations.append({"where": where, "what": name, "through": ""})
 
+    # `import` loads libraries by the former, `torch.ops.load_library` by the latter.
     create, open_library = ExtensionFileLoader.create_module, ctypes.CDLL.__init__
     open_namespace = torch._C._dispatch_library
 

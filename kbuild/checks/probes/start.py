@@ -158,6 +158,7 @@ def pass_on(data: bytes, target: int) -> bytes:
 def main(descriptor: str, patience: str, name: str, *arguments: str) -> None:
     """Fork: the probe, and its watch."""
     own = str(Path(__file__).resolve().parent)
+    # Python searches a script's folder first: its modules could hide others of the same names.
     sys.path[:] = [place for place in sys.path if os.path.realpath(place) != own]
     target, key = int(descriptor), secret()
     os.set_inheritable(target, False)

@@ -87,11 +87,13 @@ def _raw_codes(data: mmap, start: int, stop: int) -> Iterator[tuple[int, bytes]]
 
 def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
     """A compressed image, and the offset behind it."""
+    # The negative number means deflate alone, without zlib's header and checksum.
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     parts, end, size = [], at, 0
     try:
         while not unpacker.eof and end < stop:
             piece = data[end : min(end + _PIECE, stop)]
+            # One byte more than allowed, so that a larger image is noticed.
             parts.append(unpacker.decompress(piece, _LARGEST - size + 1))
             size += len(parts[-1])
             if size > _LARGEST:
@@ -208,6 +210,7 @@ def read_device_code(path: Path) -> DeviceCode:
         images, unread = list(_sycl_images(sections)), ""
         try:
             for name, read in _READERS.items():
+                # A section that is absent counts as empty.
                 images.extend(read(data, *sections.get(name, (0, 0))))
         except CompressedError as error:
             unread = str(error)

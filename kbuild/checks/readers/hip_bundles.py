@@ -161,6 +161,7 @@ def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterato
     unpacked = packed.unpacked or _bundle_size(entries)
     for entry in entries:
         if not entry.target.startswith("host"):
+            # A bundle is packed as a whole: each image gets its share of the packed bytes.
             yield _image(entry, stored * entry.size // unpacked, at, packed.method)
 
 

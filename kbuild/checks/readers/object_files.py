@@ -60,12 +60,14 @@ def source_of(path: Path, tree: Path) -> str:
     parts = path.relative_to(tree).with_suffix("").parts
     start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
     inside = Path(*parts[start:])
+    # CMake mirrors absolute paths of sources in its build tree, without the root.
     own = Path(*project_of(tree).parts[1:])
     return (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()
 
 
 def function_names(path: Path, part: str) -> list[str]:
     """Symbols of an object, local ones too, whose names contain a text."""
+    # A search for bytes is quicker than to read all symbols, and most objects have no such name.
     if part.encode() not in path.read_bytes():
         return []
     return sorted({symbol.name for symbol in _symbols(path) if part in symbol.name})

@@ -44,6 +44,7 @@ def _demangler() -> Callable[[bytes], str] | None:
             function, free = getattr(loaded, "__cxa_demangle"), ctypes.CDLL(None).free
         except (OSError, AttributeError, TypeError):
             continue
+        # As a pointer: of a `c_char_p`, ctypes keeps the text and loses the address to free.
         function.restype, free.restype, free.argtypes = ctypes.c_void_p, None, [ctypes.c_void_p]
 
         def read(name: bytes) -> str:
@@ -151,6 +152,7 @@ class ElfTables:
         if table is None:
             return set()
         strings = self._strings(table)
+        # A match need not follow a NUL: linkers store a name as the end of a longer one.
         at = {place: name for name in names for place in _places(strings, name.encode() + b"\0")}
         return {
             at[offset]

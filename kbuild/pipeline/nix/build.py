@@ -338,6 +338,7 @@ class NixBuildCommand:
 
     def _command(self, lent: SandboxPipSettings) -> tuple[str, ...]:
         installables = [self.nix.outputs_of(wanted.file) for wanted in self.wanted.values()]
+        # The failure of one variant must not end the others.
         how = ("--no-link", "--keep-going", "--log-format", "internal-json")
         options = (*self.arguments, *lent.options)
         return self.nix.command("build", *how, *options, *installables)
@@ -351,6 +352,7 @@ class NixBuildCommand:
         return name
 
     def _judged(self, done: ProcessResult, watch: NixBuildMonitor, log: Path) -> NixBuildResult:
+        # Nix's exit status is that of all derivations together; the outputs tell which were made.
         missing = [
             name for name, derivation in self.wanted.items() if not Path(derivation.output).exists()
         ]

@@ -291,6 +291,7 @@ class Flake:
             EvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
         text = json.dumps(list(variants))
+        # In a string of Nix, `${` begins an expression.
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
         wanted = _QUESTION % f'"{escaped}"'
         attribute = f".#packages.{system}"

@@ -105,6 +105,7 @@ def write_pip_settings(
     )
     lines = (f"{name} = {text}" for name, text in options.items() if text)
     (own / "pip.conf").write_text("\n".join(("[global]", *lines, "")), "utf-8")
+    # pip's variables would take precedence over the file that is written here.
     environment = {key: text for key, text in environ.items() if not key.startswith("PIP_")}
     environment["PIP_CONFIG_FILE"] = str(own / "pip.conf")
     _write_credentials(settings, own / "pip.conf.netrc", environ)
@@ -113,6 +114,7 @@ def write_pip_settings(
     urls = (settings.index_url, *settings.extra_index_urls)
     places += _index_folders(path for url in urls if url and (path := _folder(url)))
     lent = tuple(_sandbox_paths(places))
+    # In `NAME=TARGET`, the target is what lies on this machine's disk.
     real = (place.partition("=")[2] or place for place in lent) if group else ()
     closed = tuple(place for place in real if Path(place).stat().st_mode & _READ != _READ)
     return SandboxPipSettings(environment, lent, closed)

@@ -51,6 +51,7 @@ class OneOf:
             ValueError: it is of another kind.
         """
         for kind in self.kinds:
+            # A boolean of Python's is an integer as well.
             fits = isinstance(value, _KINDS[kind])
             if fits and (kind == "a boolean" or not isinstance(value, bool)):
                 return value

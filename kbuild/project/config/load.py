@@ -175,6 +175,7 @@ def migrate(data: Mapping[str, Any]) -> MigratedFile:
 
 
 def _numbered(data: Mapping[str, Any], edition: Any) -> MigratedFile:
+    # `isinstance` would take `true` for an integer.
     if type(edition) is not int:
         issue = Issue(_EDITION_PATH, f"must be the integer {EDITION}, not {toml_type(edition)}")
         return MigratedFile(EDITION, data, (replace(issue, hint=f"write `edition = {EDITION}`"),))
@@ -343,6 +344,7 @@ def _locate(issues: Iterable[Issue], text: str, tree: SourceTree, file: str) -> 
     from kbuild.project.config.locate import LineIndex, problem_at
 
     lines, place = LineIndex(text), display_path(tree.root, file)
+    # Two rules may say the same of one place, which is printed once.
     problems: Mapping[tuple[Any, ...], Problem] = {
         (issue.file, problem.line, problem.column, dotted(issue.path), issue.message): problem
         for issue in issues

@@ -59,6 +59,7 @@ class LineIndex:
         if not path:
             return SourceSpan(0)
         key, value = self._scan.keys.get(path), self._scan.values.get(path)
+        # A span lies in one line: for a value of several lines, the key is marked.
         if value and "\n" in self._scan.text[slice(*value)]:
             value = None
         place = key or value if is_about_key else value or key

@@ -102,6 +102,7 @@ def _add_notice(text: str, facts: CardFacts, newline: str) -> str:
     heading = _HEADING.search(text)
     if heading is None:
         return text + newline * 2 + block + newline
+    # In a card with Windows line ends, `.` has matched the carriage return as well.
     at = heading.end() - heading[0].endswith("\r")
     return f"{text[:at]}{newline}{newline}{block}{text[at:]}"
 

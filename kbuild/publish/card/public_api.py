@@ -136,6 +136,7 @@ class _PackageReader:
 
     def _public_names(self, path: ModulePath) -> list[str]:
         if path not in self.public:
+            # Empty while it is read: modules may import each other's names.
             self.public[path] = []
             module = self._module(path)
             names = self._names_of(path, module) if module is not None else ()
@@ -232,6 +233,7 @@ class _PackageReader:
         forward = members.get("forward")
         if not isinstance(forward, Function):
             return PublicFunction(name)
+        # With `setup_context`, `forward` does not get the context.
         return function_of(forward, name, skip=0 if "setup_context" in members else 1)
 
     def _class(self, path: ModulePath, node: ast.ClassDef, name: str) -> PublicClass:

@@ -125,6 +125,7 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     messages = _refreshed(project, build, ui) if known is None else known
     for message in messages:
         ui.warn(message)
+    # The state is computed again: filling has changed the card, which is a part of it.
     if known is None:
         cache.put_json("", {"state": _state(project, build), "messages": messages})
     return None if messages and not (build / CARD).is_file() else build / CARD

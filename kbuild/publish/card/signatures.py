@@ -28,6 +28,7 @@ def function_of(node: Function, name: str, *, skip: int = 0) -> PublicFunction:
         kwonlyargs=node.args.kwonlyargs,
         kw_defaults=node.args.kw_defaults,
         kwarg=node.args.kwarg,
+        # Defaults belong to the last parameters, so those of skipped ones come first.
         defaults=defaults[max(len(defaults) - len(in_front), 0) :],
     )
     return PublicFunction(

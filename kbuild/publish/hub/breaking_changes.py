@@ -48,6 +48,7 @@ def breaking_change_warnings(
         HubError: the Hub cannot be asked.
     """
     tree = hub.tree(repo, commit)
+    # Any variant will do: all have the same Python files.
     top = f"{BUILD}/{min(variants_of(tree), default='')}/"
     published = {
         path.removeprefix(top): file

@@ -95,6 +95,7 @@ def split_into_commits(
         {n: CommitBatch(tuple(adds.get(n, ())), tuple(deletes.get(n, ()))) for n in names}
     ):
         joined = CommitBatch(current.adds + group.adds, current.deletes + group.deletes)
+        # Into an empty commit, a variant goes even if it alone exceeds the limits.
         if _fits(joined, limit) or not _size(current):
             current = joined
             continue

@@ -171,6 +171,7 @@ def _names(api: HfApi, spec: HubSpec, globs: Sequence[str]) -> list[str]:
             parts = PurePosixPath(entry.path).parts
             if parts[:1] != (BUILD,) or ".." in parts:
                 raise allowed.refusal(entry.path, f"it is not in `{BUILD}`")
+            # A file that lies in `build/` itself belongs to no variant.
             if isinstance(entry, RepoFile) and len(parts) > 2:  # noqa: PLR2004
                 names.add(parts[1])
                 if not globs or any(fnmatchcase(parts[1], glob) for glob in globs):

@@ -90,6 +90,7 @@ def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
         return BusyError(
             f"{text} when asked {what}", retry_after_s=requested_wait(headers), hint=_LATER
         )
+    # The Hub also answers 401 about a repository that does not exist or is private.
     if status == _UNKNOWN_TOKEN and type(error).__name__ != "RepositoryNotFoundError":
         return AccessDeniedError("the Hub rejected the token", hint=_LOGIN)
     if status in (_UNKNOWN_TOKEN, _NOT_FOUND):
@@ -274,6 +275,7 @@ class HubClient:
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """Make a repository; nothing happens when it exists."""
         with _translated_errors(f"to make {repo}"):
+            # None leaves the choice to the Hub: an organisation may have private ones by default.
             self._api.create_repo(repo.id, repo_type=KERNEL, private=private or None, exist_ok=True)
 
     def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
@@ -298,6 +300,7 @@ class HubClient:
                 operations,
                 repo_type=KERNEL,
                 revision=revision,
+                # A commit that failed is tried again with the same contents.
                 free_memory=False,
                 gitignore_content="",  # a `.gitignore` in the repository must not drop files
             )

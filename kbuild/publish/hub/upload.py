@@ -243,6 +243,7 @@ ExpectedHashes = dict[str, frozenset[str]]
 def _hashes_after(before: RemoteFiles, parts: Sequence[CommitBatch]) -> ExpectedHashes:
     state = {path: frozenset((file.sha256 or file.blob,)) for path, file in before.items()}
     for part in parts:
+        # The Hub decides which files are large, and gives only those a SHA-256: either will do.
         state |= {entry.path: frozenset((entry.sha256, entry.blob)) for entry in part.adds}
         state = {path: hashes for path, hashes in state.items() if path not in part.deletes}
     return state

@@ -97,6 +97,7 @@ def signer_of_certificate(cert: Certificate) -> CertificateSigner:
         for extension in cert.extensions
         if isinstance(extension.value, x509.UnrecognizedExtension)
     }
+    # In DER, a short text follows one byte for its kind and one for its length.
     issuer = texts[_ISSUER][2:] if _ISSUER in texts else texts.get(_OLD_ISSUER, b"")
     return CertificateSigner(", ".join(map(str, identities)), issuer.decode("utf-8", "replace"))
 

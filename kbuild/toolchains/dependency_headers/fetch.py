@@ -105,6 +105,7 @@ def confirm_tag(folder: Path, repository: str, tag: str, commit: str) -> None:
 SERVER_TIMEOUT = 20
 """Seconds that a server may take to say what a tag is."""
 _STALL_OPTIONS = ("-c", "http.lowSpeedLimit=1000", "-c", f"http.lowSpeedTime={SERVER_TIMEOUT}")
+# The files are the same for every user, whatever line endings their git is set to.
 _CHECKOUT_OPTIONS = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=false",
                  "-c", f"core.hooksPath={os.devnull}")  # fmt: skip
 
@@ -121,6 +122,7 @@ def git_download(
     git = GitClient(runner, environ)
 
     def make(root: Path) -> Mapping[str, Any]:
+        # On the file system of `root`, so that its folders can be moved by a rename.
         with tempfile.TemporaryDirectory(dir=root.parent, prefix=".clone-") as scratch:
             tree = Path(scratch, "tree")
             commit = git.clone(repository, pin.tag, tree)
@@ -171,6 +173,7 @@ class GitClient:
         limit = ("timeout", str(patience)) if patience and shutil.which("timeout") else ()
         command = (*limit, "git", *_STALL_OPTIONS, *_CHECKOUT_OPTIONS, *arguments)
         beside = target.parent.resolve()
+        # git is not to take a repository around the store for its own.
         env = {**self.env, "GIT_CEILING_DIRECTORIES": str(beside.parent)}
         done = self.runner.run(command, cwd=beside, env=env)
         if not done.ok:

@@ -175,6 +175,7 @@ class HeaderResolver:
         local_answer = self._at_hand(pin)
         if isinstance(local_answer, DependencyHeaders):
             return local_answer
+        # One thread fetches; the variants that need the same headers wait for it.
         with self._lock:
             if pin.title not in self._fetched:
                 self._fetched[pin.title] = self._fetch(pin, local_answer)

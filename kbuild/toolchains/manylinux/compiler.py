@@ -109,6 +109,7 @@ def _symbols(versions: Mapping[str, Iterable[str]]) -> Iterator[VersionedSymbol]
 
 LIBC_NONSHARED = "libc_nonshared.a"
 _SECTIONS = {"function": ".text", "object": ".data", "tls_object": '.section .tbss,"awT",@nobits'}
+# Without this section, the linker takes the object to need an executable stack.
 _STACK_NOTE = '\t.section .note.GNU-stack,"",@progbits\n'
 
 
@@ -133,6 +134,7 @@ def _definition(symbol: VersionedSymbol, label: str, *, default: str) -> Iterato
     yield f"\t.type {label}, @{symbol.kind}"
     yield f"\t.size {label}, {symbol.size}"
     yield f"{label}:\t.zero {symbol.size or 1}"
+    # `remove` drops the label, which the stub would export beside the symbol.
     yield f"\t.symver {label}, {symbol.name}{mark}{symbol.version}, remove"
 
 
@@ -272,6 +274,7 @@ def link_requirements(cxx: Path, cache: FactCache, runner: Runner) -> LinkRequir
 def _gcc(cxx: Path, runner: Runner) -> str:
     """Release of GCC, from the folder of its start files, which clang uses as well; else empty."""
     start = _file("crtbegin.o", cxx, runner)
+    # The path ends in `gcc/<target>/<release>/crtbegin.o`.
     return start.parent.name.partition(".")[0] if start else ""
 
 

@@ -87,6 +87,7 @@ def undefine_symbols(name: str, data: bytes, provided: Collection[str]) -> Archi
             defines.append(symbol)
             continue
         (own_name,) = struct.unpack_from("<I", data, offset)
+        # A thread-local symbol has to stay one: the linker refuses to bind it to another kind.
         kind = info & 0xF if info & 0xF == _TLS else 0
         _SYMBOL.pack_into(changed, offset, own_name, _GLOBAL | kind, 0, _UNDEFINED, 0, 0)
     return ArchiveMember(name, bytes(changed), tuple(defines))
@@ -119,6 +120,7 @@ def _members(archive: bytes) -> Iterator[tuple[str, bytes]]:
         if size < 0:
             raise ValueError("a member has no size")
         data = archive[offset + _HEADER : offset + _HEADER + size]
+        # Members begin at even offsets.
         offset += _HEADER + size + size % 2
         if name == b"//":
             names = data
@@ -139,7 +141,9 @@ def write_archive(members: Iterable[ArchiveMember]) -> bytes:
     symbols = b"".join(f"{s}\0".encode("latin-1") for m in listed for s in m.defines)
     count = sum(len(member.defines) for member in listed)
     names = b"".join(f"{member.name}/\n".encode() for member in listed)
+    # The first member follows the index and the list of names.
     at = len(_MAGIC) + 2 * _HEADER + _even(4 + 4 * count + len(symbols)) + _even(len(names))
+    # The index is big-endian on all machines.
     index, body, name_at = bytearray(struct.pack(">I", count)), bytearray(), 0
     for member in listed:
         index += struct.pack(">I", at + len(body)) * len(member.defines)

@@ -129,6 +129,7 @@ class WheelInstaller:
         if there is not None:
             return there.touch()
         what = f"Torch {locked.version}"
+        # The message names one wheel: the others are alike.
         with naming_missing(what, locked.wheels[:1]), self.fetcher() as fetcher:
             has_whole = fetcher.index.has_any(whole.wheels)
             if not has_whole and fetcher.index.has_any(for_cpu.wheels):

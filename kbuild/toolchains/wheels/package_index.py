@@ -291,6 +291,7 @@ class WheelFetcher:
     def _by_ranges(
         self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: MemberDestination
     ) -> FetchedWheel:
+        # Nothing would verify parts of the file: the lock has only the digest of the whole.
         if locked.record is None:
             raise NoRangesError
         url = link.url_without_fragment

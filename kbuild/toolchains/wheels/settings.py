@@ -130,6 +130,7 @@ def settings_from(listing: str) -> IndexSettings:
 
 def _unquoted(value: str) -> str:
     try:
+        # pip lists values as literals of Python.
         return str(ast.literal_eval(value))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return value

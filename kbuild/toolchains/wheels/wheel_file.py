@@ -130,6 +130,7 @@ class HttpRangeFile(io.RawIOBase):
         return None
 
     def _receive(self, start: int, stop: int) -> None:
+        # Ranges count bytes of the file, and not of an answer that is compressed on the way.
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         with self._client.stream("GET", self._url, headers=headers) as response:
             self._refuse_other(response)
@@ -199,6 +200,7 @@ class Wheel:
             finally:
                 if isinstance(file, Path):
                     opened.close()
+            # A comment may follow the record; as in `zipfile`, the last signature counts.
             at = tail.rfind(b"PK\5\6")
             length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
             before = at - _LOCATOR - _END_64.size
@@ -269,6 +271,7 @@ class Wheel:
     def metadata_name(self, file: str) -> str:
         """Path of a file in the `.dist-info` folder."""
         tail = f".dist-info/{file}"
+        # At the top alone: a package may bring the `.dist-info` of others that it contains.
         paths = [name for name in self.names if name.endswith(tail) and name.count("/") == 1]
         if not paths:
             raise ToolchainError(f"{self.locked.filename} has no {file}")
@@ -362,6 +365,7 @@ def record_digest(content_hash: hashlib._Hash) -> str:
 
 def _spans(archive: ZipFile) -> dict[str, tuple[int, int]]:
     """The span of each member: from its own header to the next member's."""
+    # The length of a member's own header is not in the list of members.
     infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
     ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
     pairs = zip(infos, ends, strict=True)
