@@ -10,8 +10,6 @@ from kbuild.checks.policies import load_data, matches_any
 from kbuild.checks.readers.macho import MachOSlice
 from kbuild.system.version import Version
 
-_RELATIVE = ("@loader_path", "@executable_path", "@rpath")
-
 
 @CHECKS.add
 class MacOsCheck(LibraryCheck):
@@ -62,6 +60,6 @@ def _needed(part: MachOSlice, output: Output) -> Iterator[tuple[str, str]]:
             fits = matches_any(name, tuple(allowed)) or name in own
         if not fits:
             hint = "link it statically, or remove it from the link line"
-            if library.startswith("/") and not library.startswith(_RELATIVE):
+            if library.startswith("/"):
                 hint = "link by `@rpath/`, as Torch's libraries are; a path is only on this machine"
             yield f"needs `{library}`, which neither the system nor Torch provides", hint

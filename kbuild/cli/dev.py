@@ -152,7 +152,7 @@ class DevSession:
         paths = ", ".join(changed[:_SHOWN_PATHS])
         more = len(changed) - _SHOWN_PATHS
         ui.say(f"{time.strftime('%H:%M:%S')} {paths or self.root.name}" + f" +{more}" * (more > 0))
-        tests = _tests_among(changed)
+        tests = _tests_among(self.root, changed)
         try:
             project = open_project(self.root)
             device = chosen_device(self.device_name, project, self._devices)
@@ -286,11 +286,15 @@ def _compiled_units(root: Path, since: float) -> Iterator[str]:
                 yield f"{unit.unit}{failed}: {unit.end - unit.start:.2f} s"
 
 
-def _tests_among(changed: Sequence[str]) -> tuple[str, ...]:
+def _tests_among(root: Path, changed: Sequence[str]) -> tuple[str, ...]:
     """The changed files where no others changed than files of tests: these are to be run."""
     parts = [PurePosixPath(path) for path in changed]
     is_test = [
-        path.parts[0] in TEST_FOLDERS and path.name.startswith("test_") and path.suffix == ".py"
+        path.parts[0] in TEST_FOLDERS
+        and path.name.startswith("test_")
+        and path.suffix == ".py"
+        # A file that was removed or renamed cannot be run, so all tests are.
+        and (root / path).is_file()
         for path in parts
     ]
     return tuple(changed) if changed and all(is_test) else ()

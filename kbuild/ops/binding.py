@@ -271,10 +271,10 @@ def _validate_open_names(
     sets = [candidate.constants for candidate in launch.candidates]
     optional = {name for pairs in sets for name, value in pairs if value is None}
     for key, name, expression in _expressions(launch):
-        known = known | options if key == "keep" else known
+        names = known | options if key == "keep" else known
         for leaf in expression.leaves():
             asked = leaf.tensor if isinstance(leaf, Query) else leaf.name
-            if asked and asked not in known:
+            if asked and asked not in names:
                 message = f"`{expression}`: `{asked}` is unknown (column {leaf.column})"
                 hint = one_of(asked, constants) or f"`{function}` has no constants"
                 place.at(key, name).error(message, hint)

@@ -57,7 +57,7 @@ def _declarations() -> Iterator[str]:
         except OSError:  # an archive, or nothing
             continue
         for name in sorted(names):
-            if name.endswith(("-info", ".egg-info")):
+            if name.endswith("-info"):
                 try:
                     with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
                         yield file.read().decode("utf-8", "replace")

@@ -17,7 +17,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TextIO, TypeAlias
+from typing import IO, Protocol, TextIO, TypeAlias
 
 from kbuild.system.os_errors import errors_about
 
@@ -192,9 +192,10 @@ class LocalRunner:
         with process:
             try:
                 if stdin is not None and process.stdin is not None:
-                    with suppress(BrokenPipeError):  # what it does not read is its own business
-                        process.stdin.write(stdin)
-                        process.stdin.close()
+                    # Beside reading: a process that prints before it reads would fill its pipe, and
+                    # both would wait.
+                    feed = (process.stdin, stdin)
+                    threading.Thread(target=_feed, args=feed, daemon=True).start()
                 for line in process.stdout or ():
                     take(line)
                 return process.wait()
@@ -231,6 +232,13 @@ class LocalRunner:
             )
             self._running.add(process)
             return process
+
+
+def _feed(pipe: IO[str], text: str) -> None:
+    """Write the standard input of a process, and close it."""
+    with suppress(BrokenPipeError, ValueError):  # what it does not read is its own business
+        pipe.write(text)
+        pipe.close()
 
 
 def _opened(log: Path | None) -> TextIO:

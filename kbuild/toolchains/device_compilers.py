@@ -152,13 +152,14 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
         return cxx
     prefix = _CROSS_PREFIX.match(cxx.name)
     name = f"{prefix[0] if prefix else ''}g++"
-    for major in range(limits.gcc or 0, OLDEST_GCC - 1, -1):
+    newest = limits.gcc or OLDEST_GCC
+    for major in range(newest, OLDEST_GCC - 1, -1):
         other = shutil.which(f"{name}-{major}")
         if other:
             return Path(other)
     raise ToolchainError(
         f"nvcc of {root} takes {compiler.name} up to {bound}, and `{cxx}` is {compiler.major}",
-        hint=f"install {name}-{limits.gcc} beside it: the first of {name}-{limits.gcc} to "
+        hint=f"install {name}-{newest} beside it: the first of {name}-{newest} to "
         f"{name}-{OLDEST_GCC} on PATH is used for CUDA's units",
     )
 

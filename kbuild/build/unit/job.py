@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     """The object came from the cache, was compiled and stored, or was compiled and not stored."""
 
 
-"""Number of compilations of a unit whose inputs change meanwhile."""
-
-
 class UnitCompilation:
     """The compilation of one unit: cache, lock, compiler, log."""
 

@@ -72,10 +72,16 @@ def _serve(run: Callable[..., Any], requests: int, answers: int) -> NoReturn:
                 if not process:
                     # Without a handler, the signal ends the process.
                     signal.alarm(_SECONDS)
-                    answer = json.dumps(run(*json.loads(line))).encode() + b"\n"
-                    with os.fdopen(answers, "wb") as out:
-                        out.write(answer)
-                    os._exit(0)
+                    status = 1
+                    try:
+                        answer = json.dumps(run(*json.loads(line))).encode() + b"\n"
+                        with os.fdopen(answers, "wb") as out:
+                            out.write(answer)
+                        status = 0
+                    finally:
+                        # Also after an exception, such as the `SystemExit` of a source: with
+                        # status 0 and no answer, `_ask` would wait.
+                        os._exit(status)
                 # It died before it answered: ending this process closes the pipe that `_ask` reads.
                 if os.waitpid(process, 0)[1]:
                     break

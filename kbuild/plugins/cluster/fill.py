@@ -153,9 +153,7 @@ class ClusterFiller:
         else:
             cache = ImageCache(self._run.cache)
             cache.keep(key, image)
-            with self._lock:
-                entry = ("", partial(cache.remove, key))
-                self._kept.setdefault(result.worker, []).append(entry)
+            self._remember(result.worker, "", partial(cache.remove, key))
 
     def close(self) -> None:
         """Stop comparing samples, and close the executor."""
@@ -269,13 +267,16 @@ class ClusterFiller:
             self._refuse(result.worker, f"{unit.label}: {reason}")
             return
         fresh.remember_cost(parts.get("cost", b""))
+        self._remember(result.worker, unit.tree.plan.variant, fresh.cache.remove)
+
+    def _remember(self, worker: str, variant: str, remove: Callable[[], None]) -> None:
+        """Remember how to remove an entry that was kept, or remove it if its worker was refused."""
         with self._lock:
-            entry = (unit.tree.plan.variant, fresh.cache.remove)
-            self._kept.setdefault(result.worker, []).append(entry)
+            self._kept.setdefault(worker, []).append((variant, remove))
             # Another thread may have refused the worker while this entry was being kept.
-            is_wrong = result.worker in self._wrong
+            is_wrong = worker in self._wrong
         if is_wrong:
-            self._forget(result.worker)
+            self._forget(worker)
 
     def _log(
         self, label: str, variant: str, language: str, result: UnitResult, *, image: bool = False

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -247,5 +248,6 @@ def _remove_unused(places: Path) -> None:
     """Remove the projects that nobody has loaded for a long time."""
     limit = time.time() - _UNUSED
     for folder in places.glob("*") if places.is_dir() else ():
-        if folder.stat().st_mtime < limit:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process removes the same ones
+            if folder.stat().st_mtime < limit:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ Imports of its own modules become relative, and the ops come from `_ops`, which 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -50,7 +51,8 @@ def rewrite_module(
             rewriter.replace_loading(statement)
         else:
             rewriter.visit(statement)
-    lines = text.splitlines(keepends=True)
+    # Not `splitlines`, for which a form feed also ends a line.
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)
     # From the end, so that the places of earlier changes stay right.
     for change in sorted(rewriter.changes, key=lambda change: change.start, reverse=True):
         (first, begin), (last, end) = change.start, change.end

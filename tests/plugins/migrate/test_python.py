@@ -28,6 +28,7 @@ NAMES = ForeignNames("demo", {"demo._C", "demo_cuda"}, {"demo"})
          'from ._ops import add_op_namespace_prefix\nx = "é"; f(add_op_namespace_prefix("g"))\n'),
         ("p = 1\nfor n in p:\n    q = n\n    torch.ops.load_library(q)\nx = 1\n", 0,
          "p = 1\nfrom ._ops import ops  # noqa: F401 - loads the library\nx = 1\n"),
+        ("a = 1\n\x0cimport demo_cuda\n", 0, "a = 1\n\x0cfrom ._ops import ops as demo_cuda\n"),
         ("from demolition import x\nimport torch\n", 0, "from demolition import x\nimport torch\n"),
     ],
 )  # fmt: skip

@@ -165,6 +165,15 @@ def test_names_that_are_not_among_the_kernels_own_constants():
     )
 
 
+def test_options_are_known_in_keep_alone():
+    keys = {"keep": '["num_warps > 4"]', "constants": '{ EVEN = "num_warps" }'}
+    op = op_of(text_of(configs='"autotune"', grid='["N"]', **keys))
+    launch = dataclasses.replace(op.launches[0], candidates=(Candidate((("BLOCK", 1),)),))
+    _, said = joined(dataclasses.replace(op, launches=(launch,)), "k", "x, BLOCK!, EVEN!")
+    assert "constants.EVEN: `num_warps`: `num_warps` is unknown" in said
+    assert "keep" not in said
+
+
 @pytest.mark.parametrize(
     ("axis", "words"),
     [

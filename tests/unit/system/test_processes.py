@@ -40,3 +40,11 @@ def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: P
     assert said == heard
     assert empty == ""
     assert last.startswith("[exit 3, ")
+
+
+def test_a_process_may_print_before_it_reads() -> None:
+    """Both pipes would be full, and both processes would wait."""
+    script = "import sys; print('x' * 300_000, flush=True); print(len(sys.stdin.read()))"
+    done = LocalRunner().run((sys.executable, "-c", script), stdin="y" * 300_000)
+    assert done.ok
+    assert done.output.endswith("300000\n")

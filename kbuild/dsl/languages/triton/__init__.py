@@ -32,12 +32,9 @@ TYPES = {
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
 }  # fmt: skip
 """Torch's names of dtypes -> Triton's."""
-_LANGUAGE = {dtype: dtype for dtype in TYPES} | {
-    "float8_e4m3fn": "float8e4nv",
-    "float8_e5m2": "float8e5",
-    "bool": "int1",
-}
-"""Torch's names of dtypes -> those of `triton.language`."""
+RENAMED_DTYPES = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5", "bool": "int1"}
+"""Torch's names of dtypes -> those of `triton.language`, where these differ."""
+_LANGUAGE = {dtype: dtype for dtype in TYPES} | RENAMED_DTYPES
 _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": rocm.MAIN_ARCHS}
 """Default archs. 8.6 and 8.9 run the code for 8.0, newer devices its PTX."""
 _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")

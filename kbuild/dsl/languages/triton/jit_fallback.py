@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kbuild.dsl.languages.triton import RENAMED_DTYPES
 from kbuild.dsl.python_package import BoundLaunches, source_module
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expression import Expression
@@ -121,12 +122,11 @@ def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
 
 def _constant(op: OpSpec, constant: Constant) -> str:
     if constant.dtype_of in op.dtype_arguments:
-        # `[6:]` drops `torch.` from a dtype's name.
-        return _of_triton(f"str({dtype_argument(op, constant.dtype_of)})[6:]")
+        return _of_triton(_triton_name_of(dtype_argument(op, constant.dtype_of)))
     if constant.dtype:
-        return _of_triton(repr(constant.dtype))
+        return _of_triton(_triton_name(constant.dtype))
     if constant.dtype_of:
-        return _of_triton(f"str({constant.dtype_of}.dtype)[6:]")
+        return _of_triton(_triton_name_of(f"{constant.dtype_of}.dtype"))
     if constant.expression is None:
         return repr(constant.value)
     value = _python(op, constant.expression)
@@ -144,8 +144,17 @@ def _of_triton(dtype: str) -> str:
     return f"getattr(importlib.import_module('triton.language'), {dtype})"
 
 
+def _triton_name(dtype: str) -> str:
+    return repr(RENAMED_DTYPES.get(dtype, dtype))
+
+
+def _triton_name_of(dtype: str) -> str:
+    """Source that looks up the name of a dtype of Torch; `[6:]` drops its `torch.`."""
+    return f"(lambda name: {RENAMED_DTYPES!r}.get(name, name))(str({dtype})[6:])"
+
+
 def _written(value: Value) -> str:
-    return _of_triton(repr(value.name)) if isinstance(value, DtypeName) else repr(value)
+    return _of_triton(_triton_name(value.name)) if isinstance(value, DtypeName) else repr(value)
 
 
 def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911

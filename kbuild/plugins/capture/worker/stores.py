@@ -23,6 +23,8 @@ _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "ato
 }  # fmt: skip
 _PLACES = {"buffer_store": 1}
 """Functions that store -> the place of the pointer among their arguments, where it is not first."""
+_POINTER_NAMES = {"pointer", "ptr", "desc"}
+"""Names of the parameter that functions which store have for their pointer."""
 _VALUES = {"load", "sum", "max", "min", "dot", "allocate_shared_memory"} | _STORES
 """Functions whose results are no pointers, whatever their arguments are."""
 _SPECIALIZE = "warp_specialize"
@@ -157,8 +159,7 @@ class _Flow(ast.NodeVisitor):
             if isinstance(node.func, ast.Attribute) and self._is_value(node.func.value):
                 yield node.func.value
             else:
-                at = min(_PLACES.get(_called(node), 0), len(node.args) - 1)
-                yield node.args[at] if node.args else node.keywords[0].value
+                yield _stored_pointer(node)
         elif _called(node) == _SPECIALIZE:
             for call in self._specialized(node):
                 yield from self._places(call)
@@ -317,3 +318,12 @@ def _arguments(node: ast.Call, function: Any) -> dict[str, ast.expr]:
 
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _stored_pointer(call: ast.Call) -> ast.expr:
+    """The pointer of a function that stores, by its name or its place."""
+    for keyword in call.keywords:
+        if keyword.arg in _POINTER_NAMES:
+            return keyword.value
+    at = min(_PLACES.get(_called(call), 0), len(call.args) - 1)
+    return call.args[at] if call.args else call.keywords[0].value

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from kbuild.dsl.languages.triton.jit_fallback import jit_source
+from kbuild.ops.binding import bind
+from kbuild.ops.bound_launch import KernelParameter
 from kbuild.ops.language import LANGUAGES, flavour_of
 from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import IssueCollector
+from tests.support.sections import op_of, text_of
 
 TRITON = LANGUAGES.get("triton")
 
@@ -86,3 +93,20 @@ def test_assemblers(version, toolkit, old, new):
     }
     assert TRITON.programs(pins, "rocm") == {}
     assert TRITON.program(pins, "rocm", ImageTarget.parse("gfx942")) is None
+
+
+def test_the_fallback_names_dtypes_as_triton_does():
+    """A dtype of Torch that `triton.language` calls otherwise would be no attribute of it."""
+    keys = {"dtypes": '["float16", "float8_e4m3fn"]', "constants": '{ T = { dtype = "x" } }'}
+    op = op_of(text_of(**keys))
+    (launch,) = op.launches
+    parameters = [KernelParameter(name, name != "x") for name in ("x", "T", "BLOCK")]
+    bound = bind(op, launch, {"k": parameters}, IssueCollector(launch.path))
+    (line,) = (line for line in jit_source(op, [(launch, bound)]).splitlines() if " T = " in line)
+    language = SimpleNamespace(float8e4nv="fp8", float16="fp16")
+    importlib = SimpleNamespace(import_module=lambda _: language)
+    for name, found in (("float8_e4m3fn", "fp8"), ("float16", "fp16")):
+        x = SimpleNamespace(dtype=f"torch.{name}")
+        space = {"x": x, "importlib": importlib, "_candidate": {}}
+        exec(line.strip(), space)  # noqa: S102 - it is what kbuild generates
+        assert space["T"] == found

@@ -8,6 +8,7 @@ import pytest
 
 from kbuild.dsl.devices import cuda_devices, device_facts
 from kbuild.dsl.worker import torch_stub
+from kbuild.dsl.worker.doubts import fresh_process
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCache
 from kbuild.dsl.worker_client import functions_from_answers
@@ -247,3 +248,8 @@ def test_candidates_of_archs_are_put_together():
     ]
     with pytest.raises(BuildError, match=r"`k` has different parameters for 9\.0 than for 8\.0"):
         functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1, constant=False)})
+
+
+def test_a_source_that_ends_the_process_is_no_answer():
+    with fresh_process(sys.exit) as ask:
+        assert ask("no release of Torch that I know") is None
