@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from kbuild.ops.steps import Scalar
 from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class KernelImage:
     registers: int | None = None
     """Registers per thread, if the compiler reports them."""
     spills: int | None = None
-    constants: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    constants: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Constants that were fixed when it was compiled."""
     divisible: frozenset[str] = frozenset()
     """Parameters that were assumed to be divisible by 16."""
