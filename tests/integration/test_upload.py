@@ -189,7 +189,7 @@ class TestTheAnswer:
         upload.kbuild("upload", *TO)
         (upload.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
         second = upload.kbuild("upload", *TO, "--dry-run").stdout
-        assert "    + benchmarks/benchmark_two.py, 6 B\n" in second
+        assert "    + benchmarks/benchmark_two.py, 6 bytes\n" in second
         assert "  main: nothing to do\n" in second
         assert upload.json("upload", *TO, "--dry-run")["difference"]["branches"][0]["commits"] == 1
 

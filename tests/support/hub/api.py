@@ -332,7 +332,7 @@ def batch(request: Request) -> Answer:
 @route("POST", r"/api/lfs-verify/(?P<name>[^/]+/[^/]+)")
 def verify(request: Request) -> Answer:
     """The client asks whether what it has sent has come."""
-    if request.json()["oid"] not in request.repository().stored:
+    if request.json().get("oid") not in request.repository().stored:
         raise Refused(404, "The object is not here")
     return reply({})
 
