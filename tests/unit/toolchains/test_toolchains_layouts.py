@@ -39,7 +39,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "debian-nvcc": (
         2,
-        "c5999c39ee62ab5f",
+        "c75db3e4e19e1400",
         "plugins/debian/nvcc.py",
     ),
     "languages": (
