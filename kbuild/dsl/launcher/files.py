@@ -69,10 +69,7 @@ def launcher_files(
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
     # This fills `images`, and so has to precede everything that reads its tables.
     arrays = "".join(code.arrays(images) for code in launches)
-    if images.blob and images.objects:
-        raise ValueError(f"`{kernel}` has images of two kinds")
-    # Objects are linked from files of their own: here they count for the digest only.
-    device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
+    device_code = _device_code(kernel, images)
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
@@ -96,6 +93,18 @@ def launcher_files(
     if images.objects:
         return files.merge(object_files(FOLDER, kernel, images.objects))
     return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
+
+
+def _device_code(kernel: str, images: ImageTables) -> bytes:
+    """The bytes that the launcher's digest is of.
+
+    Raises:
+        ValueError: there are objects and other images.
+    """
+    if images.blob and images.objects:
+        raise ValueError(f"`{kernel}` has images of two kinds")
+    # Objects are linked from files of their own: here they count for the digest only.
+    return bytes(images.blob) or b"".join(image.code for image in images.objects)
 
 
 def _image_values(images: ImageTables, device_code: bytes) -> dict[str, object]:

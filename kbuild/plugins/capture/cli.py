@@ -192,14 +192,19 @@ def _capture(
         except BaseException:
             ctx.runner.stop()  # the pool would wait for the workers
             raise
-    if errors:
-        if len(errors) == 1:
-            raise errors[0]
-        messages = "\n".join(str(error) for error in errors)  # each with its hint
-        raise CheckError(messages, [{"message": str(error)} for error in errors])
+    _raise_together(errors)
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
+
+
+def _raise_together(errors: Sequence[CheckError]) -> None:
+    """Raise the errors of all functions, as one if there are several."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        messages = "\n".join(str(error) for error in errors)  # each with its hint
+        raise CheckError(messages, [{"message": str(error)} for error in errors])
 
 
 class CaptureProgress:

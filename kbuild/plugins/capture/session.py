@@ -101,16 +101,9 @@ def capture(
     names = op_names(declaration)
     declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.sources]
-    request: dict[str, Any] = {
-        "function": declaration.function,
+    request = {
+        **_declared(declaration),
         "folders": [*dict.fromkeys(folders)],
-        "arguments": declaration.arguments,
-        "sizes": declaration.sizes,
-        # Sizes of ordinary calls.
-        "examples": {
-            name: min(max(4096, least), most) for name, (least, most) in declaration.sizes.items()
-        },
-        "backward": declaration.backward,
         "names": names,
         "generated": captured.captured_as != language.name,
         "device": vendor_facts("cuda"),
@@ -132,6 +125,20 @@ def capture(
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def _declared(declaration: Declaration) -> dict[str, Any]:
+    """The part of a request to the worker that the author has written."""
+    return {
+        "function": declaration.function,
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        # Sizes of ordinary calls.
+        "examples": {
+            name: min(max(4096, least), most) for name, (least, most) in declaration.sizes.items()
+        },
+        "backward": declaration.backward,
+    }
 
 
 def captured_kernel(

@@ -124,9 +124,7 @@ def captured(request: Request) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "parameters": names,
-        "defaults": {
-            p.name: repr(p.default) for p in parameters if isinstance(p.default, _PLAIN_DEFAULTS)
-        },
+        "defaults": _defaults(parameters),
         "source": source,
         "line": line,
         "contiguous": sorted(contiguous),
@@ -136,6 +134,11 @@ def captured(request: Request) -> dict[str, Any]:
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _defaults(parameters: Sequence[inspect.Parameter]) -> dict[str, str]:
+    """Defaults that can be written into a schema, as Python writes them."""
+    return {p.name: repr(p.default) for p in parameters if isinstance(p.default, _PLAIN_DEFAULTS)}
 
 
 def _arguments(
