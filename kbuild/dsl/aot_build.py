@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.checks.readers.nvidia import read_kernel_resources
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
 from kbuild.dsl.image_cache import NoteCallback, compiled_images
-from kbuild.dsl.image_rows import Images, read_kernel_resources
+from kbuild.dsl.image_rows import Images
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for

@@ -258,7 +258,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
     }
     sizes: dict[str, dict[str, float]] = {}
     # Variants share images, so what the second one waits for is what the first one compiles.
-    shared: set[tuple[object, ...]] = set()
+    shared: set[tuple[str, str, str]] = set()
     for plan in plans:
         own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": _FINISH_SIZE})
         for source in (source for part in plan.components for source in part.compiled):

@@ -44,7 +44,7 @@ def elf(data: bytes, folder: Path) -> object:
 
 def device_code(data: bytes, folder: Path) -> object:
     from kbuild.checks.readers.device_code import read_device_code
-    from kbuild.dsl.image_rows import read_kernel_resources
+    from kbuild.checks.readers.nvidia import read_kernel_resources
 
     read_kernel_resources(data)
     return read_device_code(put(folder, "a.so", data))

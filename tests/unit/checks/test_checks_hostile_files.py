@@ -16,9 +16,9 @@ from kbuild.checks.ops import check_ops_source
 from kbuild.checks.readers.device_code import read_device_code
 from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.readers.macho import read_macho
+from kbuild.checks.readers.nvidia import read_kernel_resources
 from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.checks.static import find_static_libraries
-from kbuild.dsl.image_rows import read_kernel_resources
 from kbuild.project.variant import Variant
 from kbuild.publish.card.model import CardError
 from kbuild.publish.card.public_api import read_public_api

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.image_rows import (
-    KernelResources,
-    image_rows,
-    read_kernel_resources,
-    with_image_compilers,
-)
+from kbuild.checks.readers.nvidia import KernelResources, read_kernel_resources
+from kbuild.dsl.image_rows import image_rows, with_image_compilers
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
