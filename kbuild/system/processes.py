@@ -193,8 +193,10 @@ class LocalRunner:
             try:
                 if stdin is not None and process.stdin is not None:
                     # Beside reading: a process that prints before it reads would fill its pipe, and
-                    # both would wait.
+                    # both would wait. The pipe is the thread's alone: leaving the block would close
+                    # it too, and fail on what a process that has ended did not read.
                     feed = (process.stdin, stdin)
+                    process.stdin = None
                     threading.Thread(target=_feed, args=feed, daemon=True).start()
                 for line in process.stdout or ():
                     take(line)
@@ -236,9 +238,8 @@ class LocalRunner:
 
 def _feed(pipe: IO[str], text: str) -> None:
     """Write the standard input of a process, and close it."""
-    with suppress(BrokenPipeError, ValueError):  # what it does not read is its own business
+    with suppress(BrokenPipeError), pipe:  # what it does not read is its own business
         pipe.write(text)
-        pipe.close()
 
 
 def _opened(log: Path | None) -> TextIO:
