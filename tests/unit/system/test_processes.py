@@ -48,3 +48,9 @@ def test_a_process_may_print_before_it_reads() -> None:
     done = LocalRunner().run((sys.executable, "-c", script), stdin="y" * 300_000)
     assert done.ok
     assert done.output.endswith("300000\n")
+
+
+def test_a_process_may_end_before_it_reads() -> None:
+    # Many times: it is fed beside its end.
+    runner = LocalRunner()
+    assert {runner.run(("true",), stdin="unread").returncode for _ in range(300)} == {0}
