@@ -38,10 +38,10 @@ from typing import Any
 import heavy
 import report
 
+from kbuild.dsl.unit_executor import WorkUnit
 from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.serve import split_processors
-from kbuild.system.unit_executor import WorkUnit
 
 BUILD = """\
 [general]

@@ -145,10 +145,17 @@ class Cuda(Backend):
         kept = [arch for arch in wanted if arch.target in targets]
         dropped = [arch for arch in wanted if arch.target not in targets]
         if not kept:
-            raise ValueError(_nothing_left(dropped, table.targets, toolkit))
+            named, targets_text = (
+                ", ".join(f"`{arch}`" for arch in dropped),
+                ", ".join(table.targets),
+            )
+            raise ValueError(
+                f"none of {named} is a target of CUDA {toolkit}, which has {targets_text}"
+            )
+        why = f"it is not a target of CUDA {toolkit}" if toolkit else "no CUDA release targets it"
         return Archs(
             tuple(str(arch) for arch in kept),
-            tuple(f"`{arch}` is left out: {_not_a_target(toolkit)}" for arch in dropped),
+            tuple(f"`{arch}` is left out: {why}" for arch in dropped),
         )
 
     def without_shared(self, section: KernelSection, archs: Archs, every: Archs) -> Archs:
@@ -256,14 +263,3 @@ def _is_relocatable(flags: Sequence[str]) -> bool:
     if any(flag in _DEVICE_C for flag in flags):
         return True
     return bool(values) and values[-1] == "true"
-
-
-def _not_a_target(toolkit: Version | None) -> str:
-    return f"it is not a target of CUDA {toolkit}" if toolkit else "no CUDA release targets it"
-
-
-def _nothing_left(
-    dropped: Sequence[Capability], targets: Sequence[str], toolkit: Version | None
-) -> str:
-    named = ", ".join(f"`{arch}`" for arch in dropped)
-    return f"none of {named} is a target of CUDA {toolkit}, which has {', '.join(targets)}"

@@ -231,15 +231,13 @@ class Compilation:
         # Kept answers may not hold any more: where CMake fails with them, it detects all anew.
         if not (detection.seed(self.space.tree) and self._cmake(self._cmake_command()).ok):
             since = time.time_ns()
-            self._cmake_from_nothing()
+            # `--fresh` also drops what an attempt with kept answers has left in the tree.
+            done = self._cmake((*self._cmake_command(), "--fresh"))
+            if not done.ok:
+                log = self._configure_log
+                raise ninja.process_failure("cmake failed", done, self.space.tree, log)
             detection.keep(self.space.tree, since)
         replace_atomically(mark, key.encode())
-
-    def _cmake_from_nothing(self) -> None:
-        # `--fresh` also drops what an attempt with kept answers has left in the tree.
-        done = self._cmake((*self._cmake_command(), "--fresh"))
-        if not done.ok:
-            raise ninja.process_failure("cmake failed", done, self.space.tree, self._configure_log)
 
     def _cmake(self, command: tuple[str, ...]) -> ProcessResult:
         env, log = {**self.toolchain.env, **self.run.temporary}, self._configure_log

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,16 +82,17 @@ class CompilerDetectionCache:
         entries = [
             entry for entry in self.toolchain.cache if not entry[0].startswith(_OF_A_VARIANT)
         ]
+        environment = {
+            name: value
+            for name, value in sorted(self.toolchain.env.items())
+            if _ENVIRONMENT.fullmatch(name)
+        }
         facts = [
             str(self.toolchain.cmake),
             str(self.toolchain.ninja),
             sorted(self.languages),
             sorted(entries),
             self.toolchain.compilers,
-            _relevant_environment(self.toolchain.env),
+            environment,
         ]
         return f"compilers in CMake/1 {json.dumps(facts)}"
-
-
-def _relevant_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in sorted(environ.items()) if _ENVIRONMENT.fullmatch(name)}

@@ -50,7 +50,6 @@ ProgressCallback = Callable[[int, int, str], None]
 class ErrorExcerpt:
     """Finds the first error in lines that come one by one; the others are not kept."""
 
-    limit: int = EXCERPT_LINES
     _lines: deque[str] = field(default_factory=deque)
     _is_found: bool = False
 
@@ -59,10 +58,10 @@ class ErrorExcerpt:
         if not self._is_found and _ERROR.search(line):
             self._is_found = True
             self._lines.clear()
-        if self._is_found and len(self._lines) == self.limit:
+        if self._is_found and len(self._lines) == EXCERPT_LINES:
             return
         self._lines.append(line)
-        if len(self._lines) > self.limit:
+        if len(self._lines) > EXCERPT_LINES:
             self._lines.popleft()
 
     @property
@@ -117,9 +116,9 @@ def unit_label(status: str, root: Path) -> str:
     return match[1].removeprefix(f"{root}/".lstrip("/"))
 
 
-def first_error_lines(lines: Iterable[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
+def first_error_lines(lines: Iterable[str]) -> tuple[str, ...]:
     """The lines from the first error on, or the last lines when none looks like one."""
-    errors = ErrorExcerpt(limit)
+    errors = ErrorExcerpt()
     for line in lines:
         errors.take(line)
     return errors.excerpt

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
-from kbuild.plan.kbuild_file import read_kbuild_file
+from kbuild.plan.project import read_kbuild_file
 from kbuild.project.config.issue import Issue, one_of, printable, toml_type
 from kbuild.system.errors import UsageError
 from kbuild.system.file_state import stat_state
@@ -70,7 +70,8 @@ def allowed_checks(tree: SourceTree, names: Iterable[str] = ()) -> dict[str, str
         ConfigError: with everything that is wrong with `kbuild.toml`.
         UsageError: a name that was given is no check's, or such a check cannot be overruled.
     """
-    return checks_allowed_by_option(names) | _allowed_by_project(tree)
+    document = read_kbuild_file(tree, lambda document: _issues(document, tree))
+    return checks_allowed_by_option(names) | dict(sorted(document.get(_TABLE, {}).items()))
 
 
 def checks_allowed_by_option(names: Iterable[str]) -> dict[str, str]:
@@ -79,11 +80,6 @@ def checks_allowed_by_option(names: Iterable[str]) -> dict[str, str]:
         if (reason := _rejection(name)) is not None:
             raise UsageError(f"--allow: {reason[0]}", hint=reason[1])
     return dict.fromkeys(names, COMMAND_LINE_REASON)
-
-
-def _allowed_by_project(tree: SourceTree) -> dict[str, str]:
-    document = read_kbuild_file(tree, lambda document: _issues(document, tree))
-    return dict(sorted(document.get(_TABLE, {}).items()))
 
 
 def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterator[Issue]:

@@ -18,7 +18,7 @@ from kbuild.backends import BACKENDS
 from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.depends import declared, hint_on
-from kbuild.checks.libraries import metadata_of
+from kbuild.checks.libraries import first_names, metadata_of
 from kbuild.checks.policies import load_data
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
 from kbuild.plan.metadata import Metadata
@@ -80,9 +80,8 @@ def _namespace_remarks(registrations: Iterable[Facts], identifier: str) -> Itera
             if is_library
             else ("opens", "name ops by `add_op_namespace_prefix` and libraries by `ops.name`")
         )
-        shown = _list_names(names[:_SHOWN_NAMES])
-        more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-        what = f"{verb} {shown}{more} outside the kernel's namespace `{identifier}`"
+        shown = first_names(names, _SHOWN_NAMES)
+        what = f"{verb} {shown} outside the kernel's namespace `{identifier}`"
         if through:
             yield LoadRemark("warning", f"{what}, through {through}", hint, where, "ops")
         else:
@@ -107,7 +106,10 @@ def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
     shapes = (real.get("shapes"), fake.get("shapes"))
     is_known = inputs[0] == inputs[1] is not None and "?" not in str(shapes[1])
     if is_known and shapes[0] != shapes[1]:
-        answers = [_describe_tensors(shape) for shape in shapes]
+        answers = [
+            ", ".join(f"{kind.removeprefix('torch.')}{list(shape)}" for kind, *shape in tensors)
+            for tensors in shapes
+        ]
         what = f"`{name}` returns {answers[0]}, its fake kernel {answers[1]}"
         yield LoadRemark("warning", what, "`torch.compile` relies on the fake kernel")
 
@@ -118,14 +120,6 @@ def _untried(name: str, about: Facts) -> Iterator[str]:
         reason = answer.get("skipped") or answer.get("refused")
         if reason:
             yield f"`{name}`{suffix}: {reason}"
-
-
-def _describe_tensors(shapes: Any) -> str:
-    return ", ".join(f"{kind.removeprefix('torch.')}{list(shape)}" for kind, *shape in shapes)
-
-
-def _list_names(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 NOT_LOADED = "not loaded: built elsewhere, or changed since it was built here"

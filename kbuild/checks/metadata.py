@@ -9,7 +9,6 @@ from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.plan.digest import differences
 from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.project.variant import Variant
 
 Fault = tuple[str, str]
 
@@ -42,8 +41,10 @@ def _faults(metadata: Metadata, output: Output) -> Iterator[Fault]:
         if not value.isidentifier() or iskeyword(value):
             yield f"`{key}`: `{value}` is not a Python identifier", "use letters, digits and `_`"
     yield from _archs(metadata)
-    if output.variant is not None:
-        yield from _agreement(metadata, output.variant)
+    variant = output.variant
+    if variant is not None and not variant.is_legacy and metadata.backend != variant.backend:
+        what = f"`backend.type` is `{metadata.backend}`, but the variant is for {variant.backend}"
+        yield what, "build again: the two are written from the same plan"
     if metadata.digest is None:
         yield "`digest` is missing", "add it with `kbuild sign --hash`"
         return
@@ -66,9 +67,3 @@ def _archs(metadata: Metadata) -> Iterator[Fault]:
         except ValueError as error:
             hint = str(error).partition("; ")[2]
             yield f"`backend.archs` has `{arch}`, which is not an arch", hint
-
-
-def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:
-    if not variant.is_legacy and metadata.backend != variant.backend:
-        what = f"`backend.type` is `{metadata.backend}`, but the variant is for {variant.backend}"
-        yield what, "build again: the two are written from the same plan"

@@ -235,7 +235,7 @@ def is_exported_by_torch(name: str, variant: Variant) -> bool | None:
 
 
 def torch_releases_text(variant: Variant) -> str:
-    """The releases that `offered` speaks of: `Torch 2.13.0`, `Torch 2.12.1 and later`."""
+    """Releases that `is_exported_by_torch` looks at: `Torch 2.13.0`, `Torch 2.12.1 and later`."""
     releases = _releases(variant)
     first = _exports_of(variant)["releases"][releases[0]]["version"]
     return f"Torch {first}{' and later' if len(releases) > 1 else ''}"

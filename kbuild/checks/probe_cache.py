@@ -61,7 +61,7 @@ class ProbeQuestion:
             bool(bubblewrap_program()),
             *_machine_identity(),
         ]
-        return _digest_of_question([*environment, self.probe, exact])
+        return sha256(json.dumps([*environment, self.probe, exact]).encode())
 
     @cached_property
     def _exact(self) -> list[Any] | None:
@@ -78,10 +78,6 @@ class ProbeQuestion:
         text = json.dumps(facts, ensure_ascii=False)
         paths = (part for part in self.arguments if isinstance(part, Path))
         return any(str(path.resolve()) in text for path in paths)
-
-
-def _digest_of_question(question: list[Any]) -> str:
-    return sha256(json.dumps(question).encode())
 
 
 def _machine_identity() -> Iterator[Any]:

@@ -116,7 +116,8 @@ def run_selected_checks(
     metadata = metadata_of(output)
     known = metadata.overruled if metadata else {}
     for check in checks:
-        answered = findings_of(check, output) if _is_applicable(check, output) else None
+        is_applicable = output.alone is None or check.group in LIBRARY_GROUPS
+        answered = findings_of(check, output) if is_applicable else None
         if answered is None:
             states.setdefault(check.name, "-")
             continue
@@ -158,7 +159,3 @@ def validate_check_names(names: Iterable[str], known: Iterable[str], option: str
     for name in names:
         if name not in choices:
             raise UsageError(f"{option}: there is no check `{name}`", hint=one_of(name, choices))
-
-
-def _is_applicable(check: Check, output: Output) -> bool:
-    return output.alone is None or check.group in LIBRARY_GROUPS

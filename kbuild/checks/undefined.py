@@ -58,7 +58,9 @@ class UndefinedCheck(LibraryCheck):
         libraries = list(elf_libraries(output))
         own = {symbol.name for _, elf in libraries for symbol in elf.exported}
         for where, elf in libraries:
-            unversioned = set(_unversioned(elf))
+            # Weak ones may stay without a definition.
+            strong = (symbol for symbol in elf.undefined if symbol.binding != "STB_WEAK")
+            unversioned = {symbol.name for symbol in strong if not symbol.version}
             yield from self._absent(where, sorted(unversioned - own), output, output.variant)
             unknown = {name for name in unversioned if not _is_known(name, output.variant)}
             borrowed = sorted(name for name in unknown - own if is_std_symbol(name))
@@ -119,12 +121,6 @@ def _near_miss(lost: list[str], objects: ObjectSymbols) -> str:
 def _base_name(signature: str) -> str:
     """`scale` of `ns::scale(float*, int)`."""
     return signature.replace("(anonymous namespace)", "").partition("(")[0].rpartition("::")[2]
-
-
-def _unversioned(elf: ElfFile) -> Iterator[str]:
-    """Weak ones may stay without a definition."""
-    symbols = (symbol for symbol in elf.undefined if symbol.binding != "STB_WEAK")
-    return (symbol.name for symbol in symbols if not symbol.version)
 
 
 def _is_known(name: str, variant: Variant) -> bool:

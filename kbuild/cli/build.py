@@ -210,15 +210,11 @@ def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
             else:
                 ctx.ui.say(f"{counted(len(names), 'variant')} skipped, {reason}")
     else:
-        backends = Counter(_backend_name(result.variant) for result in skipped)
+        from kbuild.project.variant import Variant
+
+        backends = Counter(Variant.parse(result.variant).backend for result in skipped)
         listed = ", ".join(f"{count} {name}" for name, count in sorted(backends.items()))
         ctx.ui.say(
             f"{counted(len(skipped), 'variant')} skipped on this machine ({listed}); "
             "`kbuild list-variants --reasons` says why"
         )
-
-
-def _backend_name(variant: str) -> str:
-    from kbuild.project.variant import Variant
-
-    return Variant.parse(variant).backend

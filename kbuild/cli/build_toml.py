@@ -92,7 +92,11 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.dry_run and not args.update:
         raise UsageError("--dry-run needs --update")
     if args.schema:
-        return _print_schema(ctx)
+        from kbuild.plan.project import backend_catalog
+        from kbuild.project.config.schema import json_schema
+
+        ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
+        return 0
     return _update(args, ctx) if args.update else _check(args, ctx)
 
 
@@ -157,14 +161,6 @@ def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) ->
     ctx.ui.warn_all(problems)
     count = f"{len(problems)} warning{'s' if len(problems) != 1 else ''}"
     ctx.ui.say(f"build.toml is valid{f', {count}' if problems else ''}")
-
-
-def _print_schema(ctx: Services) -> int:
-    from kbuild.plan.project import backend_catalog
-    from kbuild.project.config.schema import json_schema
-
-    ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
-    return 0
 
 
 def _update(args: Namespace, ctx: Services) -> int:

@@ -15,7 +15,7 @@ from kbuild.project.matrix import arch_order
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.plan.plan import AotKernel, VariantPlan
+    from kbuild.plan.plan import VariantPlan
     from kbuild.plan.selection import VariantChoice
 
 
@@ -40,10 +40,12 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
-    from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
-    from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
+    from kbuild.pipeline.toolchains import (
+        find_toolchains,
+        replan_for_compilers,
+        unsupported_plan_reason,
+    )
     from kbuild.plan.project import open_project
-    from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)
@@ -51,13 +53,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     project = open_project(root, tree)
     fields = (*_PLANNING, *_PROVISIONING, "archs")
     options = read_options(args, ctx, project, BuildOptions, *fields)
-    planner = Planner(project, tree, ctx.runner, options.identity, options.archs)
+    planner = options.planner(project, tree, ctx.runner)
     plans = planner.select(options.selection)
     refusals: dict[str, str | None] = {plan.variant: None for plan in plans}
     if not args.no_toolchain:
         tools = find_toolchains(options, ctx)
-        plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
+        plans = replan_for_compilers(planner, plans, tools)
         refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
+        # With the toolchain that would build each, where one fits; nothing is fetched.
+        plans = tuple(
+            plan.with_toolchain(tools.preview(plan.requires))
+            if refusals[plan.variant] is None
+            else plan
+            for plan in plans
+        )
     for message in _image_warnings(plans, project.root):
         ctx.ui.warn(message)
     if args.json:
@@ -75,11 +84,13 @@ def _print_table(
     """Print a row for each variant that can be built here, and why the others cannot."""
     from kbuild.plan.selection import reason_lines
 
-    rows = [
-        (plan.variant, str(_source_count(plan)), plan.toolchain.source if plan.toolchain else "-")
-        for plan in plans
-        if refusals[plan.variant] is None
-    ]
+    rows = []
+    for plan in plans:
+        if refusals[plan.variant] is None:
+            sources = sum(len(part.compiled) for part in plan.components)
+            sources += sum(len(kernel.sources) for kernel in plan.aot)
+            toolchain = plan.toolchain.source if plan.toolchain else "-"
+            rows.append((plan.variant, str(sources), toolchain))
     headers = ("variant", "sources", "toolchain")
     if rows:
         columns = zip(headers, *rows, strict=True)
@@ -93,11 +104,6 @@ def _print_table(
         ctx.ui.data("\nnot on this machine:" if rows else "not on this machine:")
         ctx.ui.data("\n".join(_wrapped(f"  {line}") for line in lines))
     ctx.ui.say("`kbuild plan --variant NAME` shows one variant in full, `-v` shows all")
-
-
-def _source_count(plan: VariantPlan) -> int:
-    kernels = sum(len(kernel.sources) for kernel in plan.aot)
-    return sum(len(part.compiled) for part in plan.components) + kernels
 
 
 def _archs_text(archs: Sequence[str], room: int) -> str:
@@ -135,11 +141,14 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
         for language, flags in part.flags:
             yield f"    {language:<8} {' '.join(flags)}"
     for kernel in plan.aot:
+        from kbuild.dsl.candidates import planned_image_texts
+
         yield f"  {kernel.name}"
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
         yield f"    compiler {' '.join(kernel.toolchain)}, {kernel.flavour}"
         yield f"    targets  {' '.join(kernel.targets)}"
-        yield from (f"    images   {line}" for line in _image_lines(kernel, root))
+        images = planned_image_texts(kernel, root)
+        yield from (f"    images   {op}: {text}" for op, text in images.items())
         if kernel.tables:
             yield f"    tuned    {' '.join(kernel.tables)}"
     yield f"  files      {len(plan.files)} shipped as they are"
@@ -164,12 +173,6 @@ def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]
             sections.append((kernel.name, kernel.section.ops, units))
         messages[image_count_warning(sections)] = None
     return tuple(filter(None, messages))
-
-
-def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
-    from kbuild.dsl.candidates import planned_image_texts
-
-    yield from (f"{op}: {text}" for op, text in planned_image_texts(kernel, root).items())
 
 
 def _requirements_text(plan: VariantPlan) -> str:

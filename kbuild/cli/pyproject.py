@@ -6,8 +6,7 @@ The manifest in the target folder lists what kbuild wrote; files that were edite
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.pipeline.option_values import identity_of, selection_of
@@ -54,8 +53,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
-    from kbuild.pipeline.plans import validate_path_names
-    from kbuild.plan.generate.project import generate_project
+    from kbuild.plan.generate.project import generate_project, validate_path_names
     from kbuild.plan.project import open_project
     from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
@@ -90,11 +88,13 @@ def _clean(args: Namespace, ctx: Services) -> int:
     """Remove the files; a relative target is relative to the current folder."""
     root = ctx.folder(args.kernel_dir)
     target = ctx.folder(args.target_dir) if args.target_dir else root
-    known = {
-        path: digest for path, digest in read_manifest(target).items() if _is_inside_target(path)
-    }
+    known = read_manifest(target)
     present = {path: digest for path, digest in known.items() if (target / path).is_file()}
-    edited = () if args.force else _edited_files(target, present)
+    edited = [
+        path
+        for path, digest in sorted(present.items())
+        if not args.force and sha256((target / path).read_bytes()) != digest
+    ]
     removed = tuple(path for path in sorted(present) if path not in edited)
     if not args.dry_run:
         remove_known(target, {path: present[path] for path in removed}, force=args.force)
@@ -109,16 +109,3 @@ def _clean(args: Namespace, ctx: Services) -> int:
     done = "would be removed" if args.dry_run else "removed"
     ctx.ui.say(f"{len(removed)} files {done}" if removed else f"kbuild wrote nothing in {target}")
     return 0
-
-
-def _is_inside_target(path: str) -> bool:
-    pure = PurePosixPath(path)
-    return not pure.is_absolute() and ".." not in pure.parts
-
-
-def _edited_files(target: Path, present: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        path
-        for path, digest in sorted(present.items())
-        if sha256((target / path).read_bytes()) != digest
-    )

@@ -15,7 +15,6 @@ from kbuild.cli.parser import add_kernel_dir
 from kbuild.cli.variants import chosen_python, find_variants
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.testing import check_compatibility, local_kernels
 from kbuild.pipeline.toolchains import Toolchains, find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
@@ -148,7 +147,7 @@ def development_environment(
     chosen = Selection(globs=(variant,)) if variant else Selection()
     options = BuildOptions(selection=chosen, dev=True, allowed=allowed)
     tools = find_toolchains(options, services)
-    planner = planner_for(project, SourceTree(project.root), options, services.runner)
+    planner = options.planner(project, SourceTree(project.root), services.runner)
     plan = _preferred(planner.select(options.selection), tools, services)
     (result,) = build(
         project, replace(options, selection=Selection(globs=(plan.variant,))), services

@@ -79,14 +79,18 @@ def _list(args: Namespace, ctx: Services) -> int:
     # What can be installed, and the version that is pinned.
     pinned = installer.lock.pinned | {toolkit.name: toolkit.version for toolkit in toolkits}
     if args.json:
-        installed = [entry.to_json() for entry in entries]
-        ctx.ui.data_json({"pinned": pinned, "installed": installed})
+        listed = [entry.to_json() for entry in entries]
+        ctx.ui.data_json({"pinned": pinned, "installed": listed})
         return 0
-    rows = [
-        (name, _installed_size(version, name, entries), version) for name, version in pinned.items()
-    ]
-    others = [_unpinned_row(entry) for entry in entries if not _is_pinned(entry, pinned)]
-    ctx.ui.table(("release", "installed", "version"), rows + others)
+    rows, others = [], list(entries)
+    for name, version in pinned.items():
+        installed = [entry for entry in entries if _is_release_of(entry, name, version)]
+        rows.append((name, _size_of_entry(installed[0]) if installed else "no", version))
+        others = [entry for entry in others if entry not in installed]
+    for entry in others:  # made on this machine, or pinned once
+        recipe = entry.facts["recipe"]
+        rows.append((recipe["kind"], _size_of_entry(entry), recipe["version"]))
+    ctx.ui.table(("release", "installed", "version"), rows)
     for entry in entries:
         ctx.ui.detail(f"{entry.root}  {_size_of_entry(entry)}")
     return 0
@@ -172,25 +176,9 @@ def _default_names(lock: ToolchainLock) -> list[str]:
     return sorted((toolkits | {f"torch-{entry.torch}" for entry in wanted}) & set(lock.pinned))
 
 
-def _installed_size(version: str, name: str, entries: tuple[StoreEntry, ...]) -> str:
-    return next(
-        (_size_of_entry(entry) for entry in entries if _is_release_of(entry, name, version)), "no"
-    )
-
-
 def _is_release_of(entry: StoreEntry, name: str, version: str) -> bool:
     kind, _, release = name.rpartition("-")
     return entry.name.startswith(f"{kind if version.startswith(release) else name}-{version}-")
-
-
-def _is_pinned(entry: StoreEntry, pinned: Mapping[str, str]) -> bool:
-    return any(_is_release_of(entry, name, version) for name, version in pinned.items())
-
-
-def _unpinned_row(entry: StoreEntry) -> tuple[str, str, str]:
-    """An entry that is made on this machine, or was pinned once."""
-    recipe = entry.facts["recipe"]
-    return recipe["kind"], _size_of_entry(entry), recipe["version"]
 
 
 def _size_of_entry(entry: StoreEntry) -> str:

@@ -13,8 +13,8 @@ from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.result import BuildResult
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import Selection, variants_for_torch
+from kbuild.plan.variant import Identity
 from kbuild.project import DEVELOPMENT_ID
-from kbuild.project.identity import Identity
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree

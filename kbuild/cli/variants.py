@@ -73,7 +73,7 @@ def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
         UsageError: there is none, or none whose name matches.
     """
     places = (folder / "build", folder, folder / "result")
-    variants = (folder,) if is_variant(folder) else _first_with_variants(places)
+    variants = [folder] if is_variant(folder) else next(filter(None, map(_variants_in, places)), [])
     if not variants:
         looked = ", ".join(f"`{place}`" for place in places)
         raise UsageError(f"no built variants in {looked}", hint="`kbuild build` builds them")
@@ -114,17 +114,9 @@ def chosen_facts(path: Path | None, ctx: Services) -> Facts:
     return choose_python(asked, FactCache(ctx.cache), ctx.runner)
 
 
-def _first_with_variants(places: Sequence[Path]) -> tuple[Path, ...]:
-    return next((variants for place in places if (variants := tuple(_variants_in(place)))), ())
-
-
-def _variants_in(place: Path) -> Iterator[Path]:
-    if place.is_dir():
-        yield from (
-            path
-            for path in sorted(place.iterdir())
-            if not path.name.startswith(".") and is_variant(path)
-        )
+def _variants_in(place: Path) -> list[Path]:
+    paths = sorted(place.iterdir()) if place.is_dir() else ()
+    return [path for path in paths if not path.name.startswith(".") and is_variant(path)]
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:

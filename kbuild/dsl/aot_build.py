@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.checks.readers.nvidia import read_kernel_resources
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
 from kbuild.dsl.image_cache import NoteCallback, compiled_images
-from kbuild.dsl.image_rows import Images
+from kbuild.dsl.image_rows import Images, resources_of
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
@@ -145,25 +144,17 @@ def _is_spilled(unit_image: UnitImage) -> int:
     # Compilers of objects do not report spills; local memory, which the cubin records, is similar.
     if unit_image.image.spills is not None or unit_image.image.kind != "object":
         return unit_image.image.spills or 0
-    return _register_use(unit_image)[1]
+    return resources_of(unit_image).local or 0
 
 
 def _spill_text(unit_image: UnitImage) -> str:
-    registers, _ = _register_use(unit_image)
+    registers = resources_of(unit_image).registers
     used = f", with {registers} registers per thread" if registers else ""
     if unit_image.image.kind == "object":
         local = _is_spilled(unit_image)
         return f"spills {local:,} bytes per thread to local memory{used}"
     unit = "registers" if unit_image.image.target.is_amd else "bytes of registers"
     return f"spills {_is_spilled(unit_image):,} {unit}{used}"
-
-
-def _register_use(unit_image: UnitImage) -> tuple[int, int]:
-    """Registers per thread and bytes of local memory per thread: the most of any kernel."""
-    is_cubin = unit_image.image.kind in ("object", "cubin")
-    kernels = read_kernel_resources(unit_image.code) if is_cubin else ()
-    registers = [unit_image.image.registers or 0, *(kernel.registers for kernel in kernels)]
-    return max(registers), max((kernel.local for kernel in kernels), default=0)
 
 
 def _candidate_text(candidate: Candidate) -> str:

@@ -39,6 +39,7 @@ from kbuild.dsl.image_cache import (
     rejection_error,
     unit_label,
 )
+from kbuild.dsl.unit_executor import LocalExecutor, UnitResult, WorkUnit
 from kbuild.dsl.worker_client import (
     ANSWER_TIMEOUT,
     CompileLog,
@@ -53,7 +54,6 @@ from kbuild.ops.language import LANGUAGES, KernelFunction, Language
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Run
 from kbuild.system.errors import IncompleteError
-from kbuild.system.unit_executor import LocalExecutor, UnitResult, WorkUnit
 
 UnitProgressCallback = Callable[[int, int, str], None]
 """Called with the number of units that are done, the number of all units, and the last one's
@@ -310,7 +310,7 @@ class AotCompiler:
 
         own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
-            LocalExecutor(self._run, perform).execute(own, deliver)
+            LocalExecutor(self._run, perform, own, deliver).execute()
             # Kernels that other units compile may be ready later than `execute` returns.
             wait([pending.result for pending in ours if not pending.share.is_ours])
         finally:

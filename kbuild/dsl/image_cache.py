@@ -218,8 +218,7 @@ class SharedKernels:
     def claim(self, key: str) -> tuple[Future[CompileResult | Rejection], bool]:
         """The future of a kernel, and True when the caller has to compile it."""
         with self._lock:
-            is_ours = key not in self._known
-            future = self._known.setdefault(key, Future())
+            future, is_ours = claim_future(self._known, key)
         # Outside of the lock: only the thread that has claimed the key reads the file.
         result = self._cache.find(key) if is_ours else None
         if result is not None:

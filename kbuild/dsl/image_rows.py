@@ -82,7 +82,7 @@ def _licences(images: Images) -> Iterator[tuple[str, str]]:
 
 def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> ImageRow:
     codes = {unit_image.code: unit_image for unit_image in group}  # candidates may share one
-    needs = [_resources_of(unit_image) for unit_image in codes.values()]
+    needs = [resources_of(unit_image) for unit_image in codes.values()]
     return ImageRow(
         kernel,
         op,
@@ -99,7 +99,7 @@ def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> Image
 
 
 @dataclass(frozen=True)
-class _ImageResources:
+class ImageResources:
     """The most registers, local and shared memory of one image's kernels."""
 
     registers: int | None
@@ -107,10 +107,10 @@ class _ImageResources:
     shared: int
 
 
-def _resources_of(unit_image: UnitImage) -> _ImageResources:
+def resources_of(unit_image: UnitImage) -> ImageResources:
     """Read the resources from the code, or from the compiler if the driver compiles it later."""
     kernels = read_kernel_resources(unit_image.code)
-    return _ImageResources(
+    return ImageResources(
         _max_known([unit_image.image.registers, *(kernel.registers for kernel in kernels)]),
         _max_known(kernel.local for kernel in kernels),
         unit_image.image.shared + max((kernel.shared for kernel in kernels), default=0),

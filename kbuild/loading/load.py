@@ -107,7 +107,11 @@ def load_variant(
             record, module = kernel.records[key]
             if record.holds(request.root, cache):
                 return Path(record.answer["variant"]), module
-        _make_folder(request.root)
+        if not (request.root / LOAD_FOLDER).is_dir():
+            from kbuild.system.workspace import Workspace
+
+            # Backups and git leave the folder out.
+            Workspace(request.root, LOAD_FOLDER.name).prepare()
         with locked(request.folder / "lock"):
             record = _built(request, key, kernel.loads, build or _build, cache)
             # Torch cannot register an op namespace twice, so another project's name leads to a new
@@ -158,14 +162,6 @@ def _built(
 def _is_imported(module: str) -> bool:
     """True if the process has the op namespace already, e.g. of a project with the same name."""
     return any(name == module or name.endswith(f"._{module}") for name in sys.modules)
-
-
-def _make_folder(root: Path) -> None:
-    """Make the folder, where backups and git leave it out."""
-    if not (root / LOAD_FOLDER).is_dir():
-        from kbuild.system.workspace import Workspace
-
-        Workspace(root, LOAD_FOLDER.name).prepare()
 
 
 def _dependencies(variant: Path) -> AbstractContextManager[Any]:

@@ -16,7 +16,6 @@ from kbuild.build.state import read_state
 from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.result import BuildResult
 from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
 from kbuild.plan.plan import VariantPlan
@@ -27,7 +26,7 @@ from kbuild.plan.selection import (
     project_variants,
     variants_for_torch,
 )
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.project.variant import host_system
 from kbuild.system.cache_folder import validate_cache_owner
 from kbuild.system.code_digest import package_digest
@@ -157,7 +156,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
     if backend not in project.file.general.backends:
         listed = ", ".join(project.file.general.backends)
         raise UsageError(f"{project.name} has no backend `{backend}`", hint=f"it has {listed}")
-    planner = planner_for(project, tree, options, services.runner)
+    planner = options.planner(project, tree, services.runner)
     torch = facts["torch"]["version"] if facts["torch"] else ""
     # Where none is for this Torch, the others are tried for the reasons of their refusals.
     choices = variants_for_torch(project, backend, torch) or _choices(project, backend)

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.package import remove_leftovers
-from kbuild.pipeline.plans import (
-    planner_for,
-    replan_for_compilers,
-    validate_path_names,
-    with_all_candidates,
-)
 from kbuild.pipeline.result import BuildResult
-from kbuild.pipeline.toolchains import find_toolchains, unsupported_plan_reason
+from kbuild.pipeline.toolchains import (
+    find_toolchains,
+    replan_for_compilers,
+    unsupported_plan_reason,
+)
 from kbuild.pipeline.variant import (
     BuildContext,
     prefetch_toolchain,
@@ -27,7 +25,8 @@ from kbuild.pipeline.variant import (
     try_build,
     up_to_date_result,
 )
-from kbuild.plan.plan import AotKernel, VariantPlan
+from kbuild.plan.generate.project import validate_path_names
+from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import project_variants, reason_lines
 from kbuild.plan.variant import Planner
@@ -133,7 +132,7 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     tools = find_toolchains(options, services)
     context = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
-    planner = planner_for(project, tree, options, services.runner)
+    planner = options.planner(project, tree, services.runner)
     plans = planner.select(options.selection)
     validate_path_names(project.root, plans)
     refusals = {plan.variant: unsupported_plan_reason(tools, plan) for plan in plans}
@@ -149,7 +148,10 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
         )
     fitting = replan_for_compilers(planner, buildable, tools)
     if options.keep_all:
-        fitting = tuple(map(with_all_candidates, fitting))
+        fitting = tuple(
+            replace(plan, aot=tuple(replace(kernel, keep_all=True) for kernel in plan.aot))
+            for plan in fitting
+        )
     _validate_file_sizes(project.root, fitting, options.max_file_size)
     for plan in fitting:
         context.not_run(plan)  # a wrong emulator is an error before anything is compiled
@@ -239,7 +241,12 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
             ended = run_tasks(tasks, run, stop, more=_ELSEWHERE if filler is not None else 0)
         context.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
-        results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
+        late = IncompleteError("not started: the time budget was used up")
+        results = [
+            outcomes[plan.variant]
+            or BuildResult(plan.variant, "incomplete", late.message, error=late)
+            for plan in plans
+        ]
         return _finish(context, results, run)
 
 
@@ -266,7 +273,11 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
             own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
         for kernel in plan.aot:
-            counts = _image_counts(kernel, root)
+            from kbuild.dsl.candidates import planned_units
+
+            # As far as they are known before sources are read.
+            planned = planned_units(kernel, root).values()
+            counts = Counter(str(unit.target) for units in planned for unit in units or ())
             for target in kernel.targets:
                 facts = kernel.name, kernel.flavour, target
                 count = 0 if facts in shared else max(counts[target], 1)
@@ -281,15 +292,6 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
     }
 
 
-def _image_counts(kernel: AotKernel, root: Path) -> Counter[str]:
-    """Count the images of each target, as far as they are known before sources are read."""
-    from kbuild.dsl.candidates import planned_units
-
-    return Counter(
-        str(unit.target) for units in planned_units(kernel, root).values() for unit in units or ()
-    )
-
-
 def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -302,11 +304,6 @@ def _stop_processes(services: Services, aot_compiler: AotCompiler | None) -> Non
     services.runner.stop()
     if aot_compiler is not None:
         aot_compiler.close()
-
-
-def _not_started(plan: VariantPlan) -> BuildResult:
-    error = IncompleteError("not started: the time budget was used up")
-    return BuildResult(plan.variant, "incomplete", error.message, error=error)
 
 
 def _finish(context: BuildContext, results: Sequence[BuildResult], run: Run) -> list[BuildResult]:

@@ -15,7 +15,7 @@ from kbuild.system.services import Services
 if TYPE_CHECKING:
     from kbuild.plan.project import Project
     from kbuild.plan.selection import Selection
-    from kbuild.project.identity import Identity
+    from kbuild.plan.variant import Identity
     from kbuild.project.variant import System
     from kbuild.system.processes import Runner
 
@@ -27,7 +27,7 @@ def selection_of(args: Namespace, root: Path | None = None) -> Selection:
         ConfigError: the project's `kbuild.toml` is wrong.
         UsageError: there is no such release, or a system is not written `CPU-OS`.
     """
-    from kbuild.plan.kbuild_file import systems_of_project
+    from kbuild.plan.project import systems_of_project
     from kbuild.plan.selection import Selection, parse_torch_release, systems_in_names
 
     cross = systems_of_project(root) if root else frozenset()
@@ -61,7 +61,7 @@ def identity_of(args: Namespace) -> Identity | None:
         UsageError: the id has characters that identifiers cannot have, or the commit is not a full
             object id.
     """
-    from kbuild.project.identity import Identity
+    from kbuild.plan.variant import Identity
 
     commit = args.kernel_sha.lower() if args.kernel_sha else None
     if args.kernel_dirty and commit is None:
@@ -100,7 +100,10 @@ def archs_of(args: Namespace, ctx: Services, project: Project) -> tuple[str, ...
     named = tuple(name for name in asked if name != NATIVE_ARCHS)
     for name in named:
         _validate_arch(name, project)
-    return (*named, *(_native_archs(project, ctx.runner) if NATIVE_ARCHS in asked else ()))
+    native = _archs_of_gpus(project, ctx.runner) if NATIVE_ARCHS in asked else ()
+    if NATIVE_ARCHS in asked and not native:
+        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
+    return (*named, *native)
 
 
 def is_development(args: Namespace) -> bool:
@@ -123,13 +126,6 @@ def _validate_arch(name: str, project: Project) -> None:
         else:
             return
     raise UsageError("; ".join(reasons) or f"no backend of {project.name} has archs")
-
-
-def _native_archs(project: Project, runner: Runner) -> tuple[str, ...]:
-    archs = _archs_of_gpus(project, runner)
-    if not archs:
-        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
-    return archs
 
 
 def _archs_of_gpus(project: Project, runner: Runner) -> tuple[str, ...]:

@@ -21,8 +21,11 @@ from kbuild.plan.command_options import Flag, option
 from kbuild.system.quantities import parse_duration, parse_memory, parse_size
 
 if TYPE_CHECKING:
+    from kbuild.plan.project import Project
     from kbuild.plan.selection import Selection
-    from kbuild.project.identity import Identity
+    from kbuild.plan.variant import Identity, Planner
+    from kbuild.system.processes import Runner
+    from kbuild.system.sourcetree import SourceTree
 
 EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
 """Variable with the default of `--executor`."""
@@ -195,3 +198,10 @@ class BuildOptions:
     report: bool = option(
         "--report", action="store_true", help="print time and memory of each unit of the last build"
     )
+
+    def planner(self, project: Project, tree: SourceTree, runner: Runner) -> Planner:
+        """The planner of a project for these options."""
+        from kbuild.plan.variant import Planner
+
+        settings = (self.identity, self.archs, self.dev, self.link_flags)
+        return Planner(project, tree, runner, *settings)

@@ -1,4 +1,7 @@
-"""The sources of toolchains that a command may use, and which of them serves a variant."""
+"""The sources of toolchains that a command may use, and which of them serves a variant.
+
+A plan is made again where the one that serves has another device compiler than the variant.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any, TypeVar
 
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.plan import Requirements, ToolchainSummary, VariantPlan
+from kbuild.plan.selection import project_variants
+from kbuild.plan.variant import Planner
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
@@ -190,6 +195,28 @@ def unsupported_plan_reason(tools: Toolchains, plan: VariantPlan) -> str | None:
                 what = f"needs {system}: images of kernel.{kernel.name} ({kernel.language})"
                 return f"{what} have host code, which is compiled for {host_system()} alone"
     return reason
+
+
+def replan_for_compilers(
+    planner: Planner, plans: Sequence[VariantPlan], tools: Toolchains
+) -> tuple[VariantPlan, ...]:
+    """The plans, made again where the device compiler here is of another release than the variant.
+
+    Raises:
+        ConfigError: that compiler targets none of the archs that are asked for.
+    """
+    compilers = {
+        plan.variant: release
+        for plan in plans
+        if unsupported_plan_reason(tools, plan) is None
+        and (release := tools.compiler(plan.requires))
+    }
+    if not compilers:
+        return tuple(plans)
+    choices = project_variants(planner.project)
+    again = planner.plans([c for c in choices if str(c.variant) in compilers], compilers)
+    replanned = {plan.variant: plan for plan in again}
+    return tuple(replanned.get(plan.variant, plan) for plan in plans)
 
 
 def _without_headers(requires: Requirements) -> Requirements:

@@ -102,13 +102,9 @@ def add_options(parser: ArgumentParser | _ArgumentGroup, options: type[Any], *na
             groups[declared.group] = (
                 parser.add_argument_group(declared.group) if grouped else parser
             )
-        add_flags(groups[declared.group], declared.flags)
-
-
-def add_flags(parser: ArgumentParser | _ArgumentGroup, flags: Sequence[Flag]) -> None:
-    """Declare flags."""
-    for flag in flags:
-        parser.add_argument(*flag.names, **(flag.settings | {"default": flag.default}))
+        for flag in declared.flags:
+            settings = flag.settings | {"default": flag.default}
+            groups[declared.group].add_argument(*flag.names, **settings)
 
 
 def validate_options(args: Namespace, options: type[Any], *names: str) -> None:

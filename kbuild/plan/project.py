@@ -1,21 +1,28 @@
-"""A project: its folder, and its `build.toml` with the tables and keys that backends add."""
+"""A project: its folder, its `build.toml` with what backends add to it, and its `kbuild.toml`.
+
+`kbuild.toml` has settings that only kbuild has, in the tables `build` and `allow`.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import other_backend_names
 from kbuild.ops.rules import DslRules
+from kbuild.project.config.display import display_path
 from kbuild.project.config.file_model import LanguageSection
-from kbuild.project.config.load import load
+from kbuild.project.config.issue import Issue, did_you_mean, toml_type
+from kbuild.project.config.load import load, parse_build_file, read_build_file
 from kbuild.project.config.model import ArchKey, BackendCatalog, BuildFile, KernelSection
 from kbuild.project.config.section_readers import PluginReading
-from kbuild.system.errors import Problem
+from kbuild.project.variant import System
+from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
 
@@ -133,3 +140,64 @@ def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
         {folder: stat_state(folder) for folder in sys.path if Path(folder).is_absolute()}
     )
     return backend_catalog(plugins=True)
+
+
+_TABLES = {"build": ("systems",), "allow": None}
+"""The tables with their keys; checks know the keys of `allow`."""
+_WRITE = 'write `systems = ["aarch64-linux"]`'
+
+
+def read_kbuild_file(
+    tree: SourceTree, more: Callable[[Mapping[str, Any]], Iterator[Issue]] = lambda _: iter(())
+) -> Mapping[str, Any]:
+    """The tables of a project's `kbuild.toml`; empty without one. `more` finds further issues.
+
+    Raises:
+        ConfigError: with everything that is wrong with the file.
+    """
+    if not tree.is_file(KBUILD_FILE) and tree.fault(KBUILD_FILE) is None:
+        return {}
+    if not tree.read_bytes(KBUILD_FILE).strip():
+        return {}
+    text = read_build_file(tree, KBUILD_FILE)
+    document = parse_build_file(tree, KBUILD_FILE, text)
+    issues = [*_issues(document), *more(document)]
+    if issues:
+        from kbuild.project.config.locate import LineIndex, problem_at
+
+        lines, place = LineIndex(text), display_path(tree.root, KBUILD_FILE)
+        raise ConfigError(sorted(problem_at(issue, lines, place) for issue in issues))
+    return document
+
+
+def systems_of_project(root: Path) -> frozenset[System]:
+    """The systems of `build.systems`; errors of `read_kbuild_file`."""
+    if not os.path.lexists(root / KBUILD_FILE):
+        return frozenset()
+    listed = read_kbuild_file(SourceTree(root)).get("build", {}).get("systems", ())
+    return frozenset(map(System.parse, listed))
+
+
+def _issues(document: Mapping[str, Any]) -> Iterator[Issue]:
+    for key, table in document.items():
+        if key not in _TABLES:
+            guess = did_you_mean(key, _TABLES) or "allowed: `[allow]`, `[build]`"
+            yield Issue((key,), "is not a table of this file", guess, is_about_key=True)
+        elif not isinstance(table, dict):
+            yield Issue((key,), f"is {toml_type(table)}, not a table", f"write `[{key}]`")
+        elif known := _TABLES[key]:
+            for name in table.keys() - {*known}:
+                yield Issue((key, name), f"is not a key of `[{key}]`", _WRITE, is_about_key=True)
+            yield from _system_issues(table.get("systems", []))
+
+
+def _system_issues(listed: object) -> Iterator[Issue]:
+    at = ("build", "systems")
+    if not isinstance(listed, list):
+        yield Issue(at, f"is {toml_type(listed)}, not a list of systems", _WRITE)
+        return
+    for number, text in enumerate(listed):
+        try:
+            System.parse(str(text))
+        except ValueError:
+            yield Issue((*at, number), f"`{text}` is not a system", _WRITE)

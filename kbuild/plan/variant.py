@@ -1,9 +1,11 @@
-"""The plan of a variant: every decision in one place."""
+"""The plan of a variant: every decision in one place; and the state of the source that it is of."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kbuild.backends import BACKENDS
@@ -21,14 +23,74 @@ from kbuild.plan.plan import (
 )
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, VariantChoice, select_variants
-from kbuild.project.identity import Identity, identify
-from kbuild.sources.includes import IncludeGraph
+from kbuild.project import DEVELOPMENT_ID
+from kbuild.sources.includes import CODE_SUFFIXES, IncludeGraph, scan_file
 from kbuild.system.errors import ConfigError, Problem
+from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
 CXX_LANGUAGE = "CXX"
+ID_LENGTH = 7
+_DIRTY = "_dirty"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The state of a project's source: commit, dirtiness, and the short unique id.
+
+    The id names the op namespace, so it must be the same on every run and differ between published
+    states. In git it is the tree hash of the project's own folder (an unrelated commit elsewhere in
+    the repository renames nothing), with `_dirty` when what is built is not what the commit holds:
+    tracked files or submodules changed, or a source is not in the commit. In a repository without a
+    commit it is a hash of the index; outside git, a hash of the sources' content.
+    """
+
+    unique_id: str
+    """A valid tail of a C and Python identifier, e.g. `1a2b3c4` or `1a2b3c4_dirty`."""
+    commit: str | None = None
+    """Full object id of HEAD, None without one."""
+    dirty: bool = False
+    """True when what is built differs from the commit (or from the index without one)."""
+    note: str = ""
+    """A remark for the user, e.g. why git was not asked."""
+
+    def for_development(self) -> Identity:
+        """The same with the id of development builds.
+
+        Another id changes macros, so everything would be compiled again after each commit.
+        """
+        return replace(self, unique_id=DEVELOPMENT_ID)
+
+
+def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
+    """The identity of the project at `tree.root`."""
+    sources = tuple(sources)
+    repository = Repository(tree.root, runner)
+    head = repository.ask("rev-parse", "HEAD", "HEAD:./")
+    if head is not None:
+        commit, folder = head.split()
+        dirty = repository.is_changed(".") or bool(repository.uncommitted(sources))
+        return Identity(_mark(folder[:ID_LENGTH], dirty=dirty), commit, dirty)
+    staged = repository.ask("ls-files", "--stage", "--", ".")
+    if staged:
+        dirty = repository.is_edited(".") or bool(repository.uncommitted(sources))
+        digest = hashlib.sha256(staged.encode()).hexdigest()
+        return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
+    hasher = hashlib.sha256()
+    for path in sorted(set(sources)):
+        if path.endswith(CODE_SUFFIXES):
+            with suppress(ConfigError):  # too large; whatever else is wrong is said below
+                scan_file(tree, path)  # planning asks for it, and the file is read once for both
+        hasher.update(f"{path}\0".encode() + tree.digest(path))
+    refusal = repository.refusal()
+    note = f"the commit is unknown: {refusal}" if refusal else ""
+    return Identity(hasher.hexdigest()[:ID_LENGTH], note=note)
+
+
+def _mark(unique_id: str, *, dirty: bool) -> str:
+    return f"{unique_id}{_DIRTY}" if dirty else unique_id
 
 
 @dataclass(frozen=True)
@@ -140,7 +202,12 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=_libraries(planner, context, parts, needs_toolkit) if is_compiled else (),
-        link_flags=_link_flags(planner, context, parts) if is_compiled else (),
+        link_flags=(
+            *link_flags(context, parts),
+            *(flag for flag in planner.link_flags if not flag.startswith("-l")),
+        )
+        if is_compiled
+        else (),
         deployment_target=(
             context.backend.deployment_target() if system and system.os == "darwin" else None
         ),
@@ -162,13 +229,6 @@ def _libraries(
     own = libraries(context, parts, needs_toolkit=needs_toolkit)
     # CMake writes link flags before the objects, where a linker would ignore a static library.
     return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
-
-
-def _link_flags(
-    planner: Planner, context: PlanningContext, parts: tuple[Component, ...]
-) -> tuple[str, ...]:
-    own = link_flags(context, parts)
-    return (*own, *(flag for flag in planner.link_flags if not flag.startswith("-l")))
 
 
 def _dsl_kernels(context: PlanningContext) -> AotKernels:

@@ -2,4 +2,4 @@
 
 DEVELOPMENT_ID = "dev"
 """`Identity.unique_id` of builds by `kbuild build --dev`, `kbuild dev` and `kbuild.load`, which
-looks up a built variant without importing `kbuild.project.identity`."""
+looks up a built variant without importing `kbuild.plan.variant`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import platform
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from kbuild.system.version import Version
@@ -41,11 +42,6 @@ _ARCH_NAME = re.compile(
 )
 # `torch-ext` is where every project keeps its Python package.
 _NOARCH_NAME = re.compile(r"torch-(?!ext$)(?P<tag>[a-z]+)")
-
-
-def _minor_last(digits: str) -> Version:
-    """`130` is 13.0 and `20260` is 2026.0: compute versions have a one-digit minor."""
-    return Version((int(digits[:-1]), int(digits[-1])))
 
 
 @dataclass(frozen=True)
@@ -118,6 +114,7 @@ class Variant:
         return f"{release}{abi}-{self.compute}-{self.system}"
 
     @classmethod
+    @lru_cache(maxsize=1024)  # plans and folders have names, and many places ask what they mean
     def parse(cls, name: str) -> Variant:
         """Read a variant directory's name.
 
@@ -130,13 +127,19 @@ class Variant:
         match = _ARCH_NAME.fullmatch(name)
         if match is None:
             raise ValueError(f"`{name}` is not a variant name")
-        framework, digits = _framework_of(match)
+        frameworks: dict[FrameworkName, str | None] = {
+            "torch": match["torch"],
+            "torch-stable-abi": match["stable"],
+            "tvm-ffi": match["tvm"],
+        }
+        framework, digits = next((name, text) for name, text in frameworks.items() if text)
+        compute = match["compute"]
         variant = cls(
             framework,
             _BACKEND_OF_COMPUTE.get(match["tag"], match["tag"]),
-            # Unlike compute versions, these have a major of one digit: `213` is 2.13.
+            # `213` is 2.13, but compute versions have a minor of one digit: `20260` is 2026.0.
             framework_version=Version((int(digits[0]), int(digits[1:]))),
-            backend_version=_minor_last(match["compute"]) if match["compute"] else None,
+            backend_version=Version((int(compute[:-1]), int(compute[-1]))) if compute else None,
             system=System(match["cpu"], match["os"]),
         )
         if str(variant) != name:
@@ -147,14 +150,6 @@ class Variant:
     def is_legacy(self) -> bool:
         """True for `torch-universal`, which the client loads and kbuild does not write."""
         return self.is_noarch and self.backend == _LEGACY_NOARCH
-
-
-def _framework_of(match: re.Match[str]) -> tuple[FrameworkName, str]:
-    if match["torch"]:
-        return "torch", match["torch"]
-    if match["stable"]:
-        return "torch-stable-abi", match["stable"]
-    return "tvm-ffi", match["tvm"]
 
 
 def variant_named(name: str) -> Variant | None:

@@ -24,8 +24,7 @@ from kbuild.plan.metadata import (
 )
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import Selection, systems_in_names
-from kbuild.plan.variant import Planner
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity, Planner
 from kbuild.publish.comparison import FileDifference, compare_folders
 from kbuild.system.errors import CheckError, KbuildError
 from kbuild.system.files import sha256

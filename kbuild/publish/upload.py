@@ -10,9 +10,8 @@ from pathlib import Path
 
 from kbuild.plan.project import BUILD_FILE, Project, open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.plan.variant import Planner
+from kbuild.plan.variant import Identity, Planner
 from kbuild.project.config.issue import printable
-from kbuild.project.identity import Identity
 from kbuild.publish.card import CARD, CardError
 from kbuild.publish.card.fill import read_card
 from kbuild.publish.card.markdown import remove_digest_line, with_notice
@@ -233,16 +232,10 @@ def preflight(
     )
     for warning in warnings:
         services.ui.warn(warning)
-    chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
-    return Preflight(target, _variants_to_build(chosen, remote, options), remote.variants)
-
-
-def _variants_to_build(
-    chosen: tuple[str, ...], remote: RemoteState, options: UploadOptions
-) -> tuple[str, ...]:
-    if not options.missing:
-        return chosen
-    return tuple(name for name in chosen if name not in remote.variants)
+    there = remote.variants if options.missing else ()
+    chosen = (str(choice.variant) for choice in select_variants(project, selection))
+    wanted = tuple(name for name in chosen if name not in there)
+    return Preflight(target, wanted, remote.variants)
 
 
 def _project_reasons(

@@ -137,7 +137,12 @@ def imported_modules(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
         yield node.module
     elif isinstance(node, ast.Call) and _called_name(node) in _IMPORTERS:
-        yield from (_string_value(argument) for argument in node.args[:1])
+        for first in node.args[:1]:
+            yield (
+                first.value
+                if isinstance(first, ast.Constant) and isinstance(first.value, str)
+                else ""
+            )
 
 
 def is_type_checking(node: ast.If) -> bool:
@@ -198,10 +203,6 @@ def _called_name(node: ast.Call) -> str:
     return str(getattr(function, "attr", None) or getattr(function, "id", ""))
 
 
-def _string_value(node: ast.expr) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
 MIN_PYTHON = (3, 10)
 """The oldest that the client and every Torch of the matrix run on."""
 MIN_PYTHON_TEXT = ".".join(str(part) for part in MIN_PYTHON)
@@ -221,36 +222,28 @@ _STAR = re.compile(rb"[\[,:](?:\s|#[^\n]*\n|\\\r?\n)*\*")
 
 
 def newer_syntax(source: bytes, tree: ast.Module) -> list[NewerSyntax]:
-    """Everything newer than `FLOOR`, in line order."""
+    """Everything newer than `MIN_PYTHON`, in line order."""
     starred = _starred_subscripts(source, tree) if _STAR.search(source) else ()
     uses = {*_newer_nodes(tree), *starred}
     if not uses and sys.version_info[:2] > _NEWEST_KNOWN:
         # A newer Python's parser knows syntax that came after this module.
-        uses = {*_rejected_by_parser(source)}
+        try:
+            parse_source(source, feature_version=MIN_PYTHON)
+        except SyntaxError as error:
+            return [(error.lineno or 0, error.msg, _REMEDY)]
     return sorted(uses)
 
 
 def _newer_nodes(tree: ast.Module) -> Iterator[NewerSyntax]:
-    nodes = ast.walk(tree) if sys.version_info[:2] > _NEWEST_KNOWN else _statements_only(tree)
-    for node in nodes:
+    # All syntax of known releases is a part of statements but for PEP 646.
+    statements = (node for node, _ in timed_statements(tree, b""))
+    for node in ast.walk(tree) if sys.version_info[:2] > _NEWEST_KNOWN else statements:
         feature = _NEW_NODES.get(type(node).__name__)
         if feature is None and getattr(node, "type_params", None):
             feature = "type parameters", "3.12"
         if feature is not None:
             what, release = feature
             yield getattr(node, "lineno", 0), f"{what} came with Python {release}", _REMEDY
-
-
-def _statements_only(tree: ast.Module) -> Iterator[ast.AST]:
-    """The statements alone, which all syntax of known releases is a part of but for PEP 646."""
-    return (node for node, _ in timed_statements(tree, b""))
-
-
-def _rejected_by_parser(source: bytes) -> Iterator[NewerSyntax]:
-    try:
-        parse_source(source, feature_version=MIN_PYTHON)
-    except SyntaxError as error:
-        yield error.lineno or 0, error.msg, _REMEDY
 
 
 def _starred_subscripts(source: bytes, tree: ast.Module) -> Iterator[NewerSyntax]:
@@ -261,10 +254,8 @@ def _starred_subscripts(source: bytes, tree: ast.Module) -> Iterator[NewerSyntax
             yield node.lineno, "`*args: *Ts` came with Python 3.11", _REMEDY
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             starred = any(isinstance(part, ast.Starred) for part in node.slice.elts)
-            if starred and not _in_parentheses(node.slice, lines):
+            begin = node.slice.col_offset
+            # The parentheses of a tuple are its own.
+            is_in_parentheses = lines[node.slice.lineno - 1][begin : begin + 1] == b"("
+            if starred and not is_in_parentheses:
                 yield node.lineno, "`x[*y]` came with Python 3.11", _REMEDY
-
-
-def _in_parentheses(node: ast.Tuple, lines: list[bytes]) -> bool:
-    """A tuple's parentheses are its own."""
-    return lines[node.lineno - 1][node.col_offset : node.col_offset + 1] == b"("

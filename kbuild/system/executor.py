@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from kbuild.system.budget import Run
@@ -99,7 +98,7 @@ class CombinedProgress:
     def __init__(
         self,
         progress: Progress,
-        expected: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+        expected: Mapping[str, Mapping[str, float]],
         clock: Clock = time.monotonic,
     ) -> None:
         """Expect units of builds.
@@ -128,20 +127,17 @@ class CombinedProgress:
         def update(done: int, total: int, label: str) -> None:
             nonlocal last, base
             with self._lock:
-                if name not in self._expected:
-                    self._counts[name] = (done, total)
-                else:
-                    before, size = self._counts[name]
-                    if total != last[1] or done < last[0]:
-                        base = before  # another phase: images of each kernel, then objects
-                    kernel, _, rest = label.partition(": ")
-                    units = [unit for unit in self._expected[name] if _is_of(unit, kernel)]
-                    label = rest if units else label
-                    last, room = (done, total), min(len(units) or size, size - base)
-                    # The total is fixed: a phase of more steps than expected takes smaller ones.
-                    ahead = done if total <= room else done * room // total
-                    self._counts[name] = (max(before, base + ahead), size)
-                    self._advance(name, units, label, done / total if total else 0.0)
+                before, size = self._counts[name]
+                if total != last[1] or done < last[0]:
+                    base = before  # another phase: images of each kernel, then objects
+                kernel, _, rest = label.partition(": ")
+                units = [unit for unit in self._expected[name] if _is_of(unit, kernel)]
+                label = rest if units else label
+                last, room = (done, total), min(len(units) or size, size - base)
+                # The total is fixed: a phase of more steps than expected takes smaller ones.
+                ahead = done if total <= room else done * room // total
+                self._counts[name] = (max(before, base + ahead), size)
+                self._advance(name, units, label, done / total if total else 0.0)
                 self._show(label if len(self._counts) == 1 else f"{name}: {label}")
 
         return update
@@ -159,18 +155,13 @@ class CombinedProgress:
         """A build has ended, also without telling of all its units."""
         with self._lock:
             self._advanced_at.pop(name, None)
-            if name in self._expected:
-                self._counts[name] = (len(self._expected[name]),) * 2
-                self._left[name].clear()
-                self._show(name)
+            self._counts[name] = (len(self._expected[name]),) * 2
+            self._left[name].clear()
+            self._show(name)
 
     def _show(self, label: str) -> None:
         done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
-        left = self._left_s()
-        if left is None:
-            self._progress.update(done, total, label)
-        else:
-            self._progress.update(done, total, label, left)
+        self._progress.update(done, total, label, self._left_s())
 
     def _left_s(self) -> float | None:
         """Seconds that the rest takes at the speed until now; None while that says little."""
@@ -184,7 +175,7 @@ class CombinedProgress:
         # in hand advances as fast as what it has done.
         speed = past / self._busy_s if self._busy_s else 0.0
         hidden = sum(
-            min((now - since) * speed, max(self._left.get(name, {}).values(), default=0.0))
+            min((now - since) * speed, max(self._left[name].values(), default=0.0))
             for name, since in self._advanced_at.items()
         )
         return (now - self._began) * (rest - hidden) / (past + hidden)

@@ -199,7 +199,7 @@ def delayed_progress(
                 if self.shown is None and clock() - began >= after:
                     self.shown = stack.enter_context(begin())
                 if self.shown is not None:
-                    self.shown.update(done, total, label, *(() if left_s is None else (left_s,)))
+                    self.shown.update(done, total, label, left_s)
 
         yield Late()
 

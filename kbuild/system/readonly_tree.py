@@ -24,14 +24,11 @@ def tree_digests(root: Path) -> dict[str, str]:
 
 def tree_sizes(root: Path) -> tuple[int, int]:
     """Bytes that files and links take here, and those of hard links to files that lie elsewhere."""
-    counts = Counter((status.st_ino, status.st_size, status.st_nlink) for status in _statuses(root))
+    statuses = (path.lstat() for path in _walk(root))
+    counts = Counter((status.st_ino, status.st_size, status.st_nlink) for status in statuses)
     # A file with more names than are found here has its space counted in another folder.
     own = sum(size for (_, size, links), here in counts.items() if here >= links)
     return own, sum(size for _, size, _ in counts) - own
-
-
-def _statuses(root: Path) -> Iterator[os.stat_result]:
-    yield from (path.lstat() for path in _walk(root))
 
 
 def make_read_only(root: Path) -> None:

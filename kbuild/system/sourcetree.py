@@ -1,7 +1,7 @@
 """Read access to a project's files, which remembers every file that was read.
 
 What a verdict or a plan depends on is exactly what was looked at. `observed` says so, and
-`filestate.unchanged` tells later, with one `stat` per path, whether it would show the same again.
+`file_state.all_unchanged` tells later, with one `stat` per path, whether it would show the same.
 
 Files are taken from inside the project only, and only what is a file: `fault` says what is wrong
 with a path, `walk` leaves such paths out, and reading one is an error.

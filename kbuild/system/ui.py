@@ -72,11 +72,6 @@ def can_animate(stream: Stream, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
 
 
-def has_fold_groups(environ: Mapping[str, str]) -> bool:
-    """True if the log understands the fold groups of GitHub Actions."""
-    return bool(environ.get("CI")) and bool(environ.get("GITHUB_ACTIONS"))
-
-
 def paint(text: str, style: Style, *, on: bool) -> str:
     """The text in a style when colour is on."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if on and text else text
@@ -170,7 +165,9 @@ class Ui:
     def step(self, title: str) -> Iterator[None]:
         """A part of the work, printed with its time at the end; a fold group in CI."""
         began = self._clock()
-        grouped = has_fold_groups(self._environ) and self.verbosity >= 0
+        # The logs of GitHub Actions fold such groups.
+        in_actions = self._environ.get("CI") and self._environ.get("GITHUB_ACTIONS")
+        grouped = in_actions and self.verbosity >= 0
         if grouped:
             self._talk(f"::group::{title}")
         try:
@@ -326,12 +323,8 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ..
 def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Style]) -> str:
     last = len(row) - 1
     cells = (
-        _cell(cell, "" if at == last else " " * (width - len(cell)), styles)
+        (paint(cell, styles[cell], on=True) if cell in styles else cell)
+        + ("" if at == last else " " * (width - len(cell)))
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
     return _GAP.join(cells).rstrip()
-
-
-def _cell(text: str, padding: str, styles: Mapping[str, Style]) -> str:
-    style = styles.get(text)
-    return (paint(text, style, on=True) if style else text) + padding

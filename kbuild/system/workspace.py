@@ -111,6 +111,15 @@ def _holder_text(handle: int) -> str:
     return f" (pid {holder})" if holder.isdigit() else ""
 
 
+def lock_file(path: Path) -> int | None:
+    """A descriptor that holds the lock of a file until it is closed; None when somebody has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if _try_lock(handle):
+        return handle
+    os.close(handle)
+    return None
+
+
 def _try_lock(handle: int) -> bool:
     """Take the lock if nobody has it."""
     import fcntl

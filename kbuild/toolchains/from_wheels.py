@@ -138,10 +138,12 @@ class WheelToolchains(ToolchainSource):
             return f"needs a {requires.backend} compiler; there is none in wheels"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        framework = self._unsupported_torch_reason(requires) or self._unsupported_tvm_ffi_reason(
+        if requires.toolkit is not None and self._toolkit_source(requires) is None:
+            reason = missing_toolkit_reason(self._toolkits, requires.toolkit)
+            return f"needs CUDA {requires.toolkit}: {reason}"
+        return self._unsupported_torch_reason(requires) or self._unsupported_tvm_ffi_reason(
             requires
         )
-        return self._unsupported_toolkit_reason(requires) or framework
 
     def _unsupported_system_reason(self, requires: Requirements) -> str | None:
         here = str(host_system())
@@ -163,12 +165,6 @@ class WheelToolchains(ToolchainSource):
 
     def _toolkit_source(self, requires: Requirements) -> CudaToolkitSource | None:
         return first_source_with(self._toolkits, requires.toolkit) if requires.toolkit else None
-
-    def _unsupported_toolkit_reason(self, requires: Requirements) -> str | None:
-        if requires.toolkit is None or self._toolkit_source(requires):
-            return None
-        reason = missing_toolkit_reason(self._toolkits, requires.toolkit)
-        return f"needs CUDA {requires.toolkit}: {reason}"
 
     def _unsupported_torch_reason(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact

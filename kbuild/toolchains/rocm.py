@@ -25,7 +25,6 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.store import Recipe, Store, open_store
 from kbuild.system.temporary import temporary_folder
-from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.build_tools import INSTALL_CXX
 from kbuild.toolchains.facts import Facts, compiler_facts
@@ -254,7 +253,8 @@ class RocmToolchains(ToolchainSource):
             return f"needs ROCm {toolkit}; there is none at {places}"
         if rocm.version is None:
             return f"needs ROCm {toolkit}; {rocm.path} does not say which release it is"
-        if not _matches_release(rocm.version, toolkit):
+        release = _RELEASE.match(rocm.version)  # 7.2 of 7.2.1
+        if release is None or release[1] != toolkit:
             return f"needs ROCm {toolkit}; {rocm.path} has {rocm.version}"
         missing = [
             what
@@ -284,12 +284,3 @@ def find_rocm(environ: Mapping[str, str], usual: Path = _DEFAULT_ROCM) -> RocmIn
         return RocmInstallation(usual)
     hipcc = shutil.which("hipcc", path=environ.get("PATH"))
     return RocmInstallation(Path(hipcc).resolve().parent.parent) if hipcc else None
-
-
-def _matches_release(version: str, toolkit: str) -> bool:
-    """True for 7.2.1 and 7.2."""
-    try:
-        release, wanted = Version.parse(version), Version.parse(toolkit)
-    except ValueError:
-        return False
-    return (release.major, release.minor) == (wanted.major, wanted.minor)

@@ -16,8 +16,7 @@ def build_toml(data: bytes, folder: Path) -> object:
     """Load a project, then plan every variant of it."""
     from kbuild.plan.project import open_project
     from kbuild.plan.selection import Selection
-    from kbuild.plan.variant import Planner
-    from kbuild.project.identity import Identity
+    from kbuild.plan.variant import Identity, Planner
     from kbuild.system.errors import ConfigError
     from kbuild.system.processes import LocalRunner
     from kbuild.system.sourcetree import SourceTree

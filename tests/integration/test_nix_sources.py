@@ -10,7 +10,7 @@ import pytest
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import VariantChoice, project_variants
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.sources.includes import IncludeGraph
 from kbuild.system.sourcetree import SourceTree
 from tests.support.nix.evaluation import (

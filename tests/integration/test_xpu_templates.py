@@ -20,7 +20,7 @@ from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import BINDING, Component, VariantPlan
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Recipe, open_store

@@ -11,8 +11,7 @@ from kbuild.ops.language import LANGUAGES
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import VariantChoice
-from kbuild.plan.variant import Planner
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity, Planner
 from kbuild.system.processes import LocalRunner
 from kbuild.system.rendering import template_root
 from kbuild.system.sourcetree import SourceTree

@@ -75,7 +75,8 @@ def _raw_codes(data: mmap, start: int, stop: int) -> Iterator[tuple[int, bytes]]
             code = data[at:end]
         # Neither ELF nor compressed: PTX, a text that ends with NUL.
         elif data[at] & _NO_BLOCK == _NO_BLOCK:
-            end = _end_of_text(data, at)
+            end = data.find(b"\0", at)
+            end = len(data) if end < 0 else end
             code = data[at:end]
         else:
             code, end = _inflated(data, at, stop)
@@ -116,11 +117,6 @@ def _end_of_elf(data: mmap, at: int, stop: int) -> int:
     except struct.error:
         return stop + 1
     return at + int(max(ends))
-
-
-def _end_of_text(data: mmap, at: int) -> int:
-    end = data.find(b"\0", at)
-    return len(data) if end < 0 else end
 
 
 def _raw_image(code: bytes, at: int) -> DeviceImage:
@@ -207,7 +203,12 @@ def read_device_code(path: Path) -> DeviceCode:
         }
         if any(stop > len(data) for _, stop in sections.values()):
             raise UnreadableBinaryError("a section reaches beyond the file's end")
-        images, unread = list(_sycl_images(sections)), ""
+        images = [
+            DeviceImage("xpu", name.removeprefix(_SYCL), "machine", stop - start, start)
+            for name, (start, stop) in sections.items()
+            if name.startswith(_SYCL)
+        ]
+        unread = ""
         try:
             for name, read in _READERS.items():
                 # A section that is absent counts as empty.
@@ -221,9 +222,3 @@ def read_device_code(path: Path) -> DeviceCode:
             unread=unread,
             paths=tuple(source_paths(data, *sections.get(RAW_SECTION, (0, 0)))),
         )
-
-
-def _sycl_images(sections: dict[str, tuple[int, int]]) -> Iterator[DeviceImage]:
-    for name, (start, stop) in sections.items():
-        if name.startswith(_SYCL):
-            yield DeviceImage("xpu", name.removeprefix(_SYCL), "machine", stop - start, start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -116,12 +116,9 @@ class DerivationBuild:
         command = f"`nix log {self.derivation}` shows all of it"
         hint = f"{report.hint}; {command}" if report.hint else command
         message = f"{subject}: {report.message or reason}"
-        excerpt = report.excerpt if report.message else _without_empty(report.others.excerpt)
-        return BuildError(message, excerpt=tuple(excerpt), log=self.log, hint=hint)
-
-
-def _without_empty(lines: Iterable[str]) -> list[str]:
-    return [line for line in lines if line.strip()]
+        others = tuple(line for line in report.others.excerpt if line.strip())
+        excerpt = tuple(report.excerpt) if report.message else others
+        return BuildError(message, excerpt=excerpt, log=self.log, hint=hint)
 
 
 _DERIVATION = re.compile(r"'(/nix/store/[^'\s]+\.drv)'")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -288,7 +289,7 @@ class Flake:
 
         Raises:
             ConfigError: an error in a file of the project.
-            EvaluationError: an error elsewhere, or an input that cannot be fetched.
+            FlakeEvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
         text = json.dumps(list(variants))
         # In a string of Nix, `${` begins an expression.
@@ -314,21 +315,16 @@ def _parse_answer(done: ProcessResult) -> FlakeVariants | None:
         # Programs that Nix starts write to the same stream without ending their lines.
         at = line.find('{"offered"')
         if at >= 0:
-            try:
-                return _parse_offer(parse_json(line[at:], "nix eval", _KIND))
-            except DamagedFileError:
-                continue
+            with suppress(DamagedFileError), reading("nix eval", _KIND):
+                answer = parse_json(line[at:], "nix eval", _KIND)
+                offered = {
+                    str(name): Derivation(
+                        str(entry["derivation"]),
+                        str(entry["output"]),
+                        str(entry.get("compiled", "")),
+                    )
+                    for name, entry in answer["offered"].items()
+                }
+                refused = {str(name): str(reason) for name, reason in answer["refused"].items()}
+                return FlakeVariants(offered, refused)
     return None
-
-
-def _parse_offer(answer: Mapping[str, Any]) -> FlakeVariants:
-    with reading("nix eval", _KIND):
-        return FlakeVariants(
-            {str(name): _parse_derivation(entry) for name, entry in answer["offered"].items()},
-            {str(name): str(reason) for name, reason in answer["refused"].items()},
-        )
-
-
-def _parse_derivation(entry: Mapping[str, str]) -> Derivation:
-    compiled = entry.get("compiled", "")
-    return Derivation(str(entry["derivation"]), str(entry["output"]), str(compiled))

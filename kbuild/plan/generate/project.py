@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
@@ -26,8 +26,11 @@ from kbuild.plan.metadata import (
 )
 from kbuild.plan.plan import BINDING, AotKernel, Component, VariantPlan
 from kbuild.project.config.dependencies import distribution_of
+from kbuild.project.config.rules.files import unsupported_characters
 from kbuild.system import rendering
+from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
+from kbuild.system.os_errors import printable_path
 
 _PLACE = re.compile(r"\(/.*, sha256")
 
@@ -200,6 +203,7 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     common, extras = _requirements(plans)
     framework = FRAMEWORKS.get(plans[0].framework)
     requires = {name for plan in plans for name in FRAMEWORKS.get(plan.framework).build_requires}
+    data = {PurePosixPath(file.target).suffix for plan in plans for file in plan.files} - {".py"}
     return rendering.render(
         "project/pyproject.toml.j2",
         compiled=_is_compiled(plans),
@@ -208,7 +212,7 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
         dependencies=common,
         extras=extras,
         package_root=f"{away}/{framework.package_root}" if away else framework.package_root,
-        package_data=_data_globs(plans),
+        package_data=sorted(f"**/*{suffix}" for suffix in data),
     )
 
 
@@ -224,12 +228,6 @@ def _requirements(plans: Sequence[VariantPlan]) -> tuple[list[str], list[tuple[s
     common = set.intersection(*by_backend.values())
     extras = [(name, sorted(needs - common)) for name, needs in sorted(by_backend.items())]
     return sorted(common), [(name, needs) for name, needs in extras if needs]
-
-
-def _data_globs(plans: Sequence[VariantPlan]) -> list[str]:
-    """Globs of the packaged files that are not Python modules."""
-    files = {PurePosixPath(file.target) for plan in plans for file in plan.files}
-    return sorted({f"**/*{path.suffix}" for path in files if path.suffix != ".py"})
 
 
 _PRESETS_VERSION = 6
@@ -310,7 +308,10 @@ def generate_project(
         }
     )
     if not compiled:
-        return packaging.merge(_python_ops(plans[0]))
+        # `_ops.py` of the source tree, for use without a build: any backend's namespace will do.
+        folder = FRAMEWORKS.get(plans[0].framework).package_root
+        path = f"{folder}/{plans[0].kernel.python_name}/_ops.py"
+        return packaging.merge(FileSet({path: ops_text(plans[0])}))
     editor = FileSet(
         {"CMakePresets.json": presets_text(compiled), ".clangd": clangd_text(compiled, away)}
     )
@@ -323,12 +324,6 @@ def _relative(root: Path | None, target: Path | None) -> str:
     if root is None or target is None or root == target:
         return ""
     return PurePosixPath(os.path.relpath(root, target)).as_posix()
-
-
-def _python_ops(plan: VariantPlan) -> FileSet:
-    """`_ops.py` of the source tree, for use without a build: any backend's namespace will do."""
-    package = f"{FRAMEWORKS.get(plan.framework).package_root}/{plan.kernel.python_name}"
-    return FileSet({f"{package}/_ops.py": ops_text(plan)})
 
 
 def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
@@ -344,29 +339,18 @@ def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
         files.add(f"cmake/variants/{plan.variant}.cmake", variant_text(plan))
     for name, text in sorted({ops_template(plan) for plan in plans}):
         files.add(f"cmake/{name}", text)
-    for name in sorted({name for plan in plans for name in _own_cmake(plan)}):
-        files.add(name.removeprefix("project/"), rendering.read(name))
+    for name in rendering.names("project/cmake", "*.cmake"):  # kbuild's own CMake
+        if name != _AOT or any(plan.aot for plan in plans):
+            files.add(name.removeprefix("project/"), rendering.read(name))
     used = {(plan.backend, name): plan for plan in plans for name in _extended_languages(plan)}
     copied = {path for (_, name), plan in used.items() for path in _language_files(plan, name)}
     for path in sorted(copied):
         files.add(f"cmake/languages/{path.name}", path.read_text("utf-8"))
-    for target, name in sorted({pair for plan in plans for pair in _support_files(plan)}):
-        files.add(target, rendering.read(name))
+    frameworks = [FRAMEWORKS.get(plan.framework) for plan in plans]
+    included = {(f.package_root, name) for f in frameworks for name in f.support_files}
+    for folder, name in sorted(included):  # bindings include these
+        files.add(f"{folder}/{name}", rendering.read(f"project/{name}"))
     return files
-
-
-def _own_cmake(plan: VariantPlan) -> tuple[str, ...]:
-    """kbuild's own CMake, which is copied."""
-    names = rendering.names("project/cmake", "*.cmake")
-    return tuple(name for name in names if plan.aot or name != _AOT)
-
-
-def _support_files(plan: VariantPlan) -> tuple[tuple[str, str], ...]:
-    """(path, template) of the files that bindings include."""
-    framework = FRAMEWORKS.get(plan.framework)
-    return tuple(
-        (f"{framework.package_root}/{name}", f"project/{name}") for name in framework.support_files
-    )
 
 
 def _cmake_condition(plan: VariantPlan) -> Mapping[str, Any]:
@@ -379,3 +363,29 @@ def _cmake_condition(plan: VariantPlan) -> Mapping[str, Any]:
         "compute": variant.compute,
         "torch": f" {option} {requires.torch}" if requires.torch else "",
     }
+
+
+def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
+    """Refuse what CMake or ninja could not take, before they say so in other words or lose a file.
+
+    Args:
+        folder: where it is built.
+        plans: what is built; Python-only variants are copied without CMake.
+
+    Raises:
+        UsageError: the path of the folder, or of a file of the package, cannot be quoted.
+    """
+    compiled = [plan for plan in plans if plan.is_compiled]
+    if compiled and (characters := unsupported_characters(str(folder), "project")):
+        raise UsageError(
+            f"nothing can be compiled in `{printable_path(folder)}`: the path has {characters}, "
+            "which CMake or ninja cannot take",
+            hint="rename the folder, or build a copy elsewhere",
+        )
+    for path in sorted({file.source for plan in compiled for file in plan.files}):
+        if characters := unsupported_characters(path, "package"):
+            raise UsageError(
+                f"`{printable_path(path)}` cannot be packaged: its name has {characters}, "
+                "which CMake cannot take",
+                hint="rename it",
+            )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from kbuild.system.unit_executor import UnitResources, UnitResult, WorkUnit
+from kbuild.dsl.unit_executor import UnitResources, UnitResult, WorkUnit
 
 ATTEMPTS = 3
 """Attempts on workers before a unit is left to this machine."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from kbuild.dsl.unit_executor import ResultCallback, UnitResult, WorkUnit
 from kbuild.plugins.cluster.assignments import (
     ClusterWorker,
     UnitBatch,
@@ -26,7 +27,6 @@ from kbuild.plugins.cluster.assignments import (
 )
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.worker import GPU_PREFIX, METADATA_KEY, describe_worker, make_unit
-from kbuild.system.unit_executor import ResultCallback, UnitResult, WorkUnit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -72,7 +72,7 @@ _Event = tuple[str, Any]
 
 
 class ClusterExecutor:
-    """See `UnitExecutor`. Close it at the end."""
+    """Runs units on a cluster; safe to use from several threads. Close it at the end."""
 
     def __init__(
         self,
@@ -117,7 +117,11 @@ class ClusterExecutor:
             self._published.add(digest)
 
     def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
-        """See `UnitExecutor.execute`; units that no worker could run are returned."""
+        """Run units, and deliver each result in a thread that is the caller's or its own.
+
+        Returns:
+            The units that no worker could run.
+        """
         batch, left = UnitBatch(len(units)), []
         self._events.put(("units", (list(units), batch)))
         while batch.open and not self._is_ending():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS, OTHER_FILES
 from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry, unit_label
+from kbuild.dsl.unit_executor import UnitResult, WorkUnit
 from kbuild.pipeline.executors import BuildRequest
 from kbuild.plugins.cluster.jobs import (
     GENERATED_FOLDER,
@@ -35,7 +36,7 @@ from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Run
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.processes import Runner
-from kbuild.system.unit_executor import RemainingTime, UnitResult, WorkUnit
+from kbuild.system.progress import ESTIMATED_FROM, Clock, left_text
 from kbuild.system.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
@@ -50,6 +51,31 @@ _SAMPLERS = 2
 _PAUSE = 0.2
 _BATCH = 8
 """Images that a worker makes with one start of their compiler."""
+
+
+class RemainingTime:
+    """Estimate of the remaining time, from the durations of the units that are done."""
+
+    def __init__(self, units: Sequence[WorkUnit], clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._open = {unit.key: unit.seconds or 1.0 for unit in units}
+        self._began: float | None = None
+        self._done = 0.0
+
+    def text_after(self, unit: WorkUnit) -> str:
+        """Estimate of the remaining time after a unit; empty before a third of the work is done.
+
+        The time until the first is left out: it is that of toolchains and configuration.
+        """
+        seconds = self._open.pop(unit.key, 0.0)
+        if self._began is None:
+            self._began = self._clock()
+            return ""
+        self._done += seconds
+        rest = sum(self._open.values())
+        if self._done < (self._done + rest) * ESTIMATED_FROM:
+            return ""
+        return left_text((self._clock() - self._began) * rest / self._done)
 
 
 class ClusterFiller:

@@ -29,6 +29,7 @@ from kbuild.system.errors import StorageError, ToolchainError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import LocalRunner, canonical_interpreter
 from kbuild.system.quantities import parse_memory
+from kbuild.system.workspace import lock_file
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -85,24 +86,17 @@ def worker_folder(parent: Path) -> Iterator[Path]:
     Raises:
         StorageError: it cannot be made.
     """
-    import fcntl
-
     for number in range(1000):
         folder = parent / f"{socket.gethostname()}-{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            # It ends with the process, so a worker that was killed leaves its folder to the next
-            # one.
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            continue
-        try:
-            yield folder
-        finally:
-            os.close(handle)
-        return
+        # It ends with the process, so a worker that was killed leaves its folder to the next one.
+        handle = lock_file(folder / "lock")
+        if handle is not None:
+            try:
+                yield folder
+            finally:
+                os.close(handle)
+            return
     raise StorageError(f"`{parent}` has 1000 workers")
 
 

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from kbuild.dsl.unit_executor import UnitResult, WorkUnit
 from kbuild.pipeline.testing import ProjectTests, TestReport, parse_junit
 from kbuild.plugins.cluster.connect import variant_executor
 from kbuild.plugins.cluster.jobs import archive_files, job_digest
@@ -20,7 +21,6 @@ from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
-from kbuild.system.unit_executor import UnitResult, WorkUnit
 from kbuild.system.untrusted import reading
 
 if TYPE_CHECKING:

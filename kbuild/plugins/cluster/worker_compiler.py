@@ -54,7 +54,7 @@ from kbuild.system.services import Services
 from kbuild.system.store import open_store
 from kbuild.system.temporary import temporary_base, temporary_folder
 from kbuild.system.ui import Ui
-from kbuild.system.workspace import Workspace
+from kbuild.system.workspace import Workspace, lock_file
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.toolchains.host import choose_python, release_of
 from kbuild.toolchains.wheels.installer import WheelInstaller
@@ -114,8 +114,6 @@ def held_device(
     Raises:
         StorageError: the locks cannot be written.
     """
-    import fcntl
-
     folder = Path(temporary_base()) / f"kbuild-devices-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -127,17 +125,13 @@ def held_device(
             ((variable, value),) = device_environment(device, environ).items()
             # A measurement of `kbuild tune` holds the lock of that name as well.
             name = device.uuid or f"{variable}-{value.replace(os.sep, '_')}"
-            handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
-                continue
-            try:
-                yield device
-            finally:
-                os.close(handle)
-            return
+            handle = lock_file(folder / f"{name}.lock")
+            if handle is not None:
+                try:
+                    yield device
+                finally:
+                    os.close(handle)
+                return
         sleep(_PAUSE)
 
 

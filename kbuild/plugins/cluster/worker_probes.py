@@ -1,6 +1,6 @@
 """Measurements on a worker: one process with Torch, which copies itself for each device.
 
-The functions at the end are what `cluster_tuning` asks of a worker.
+The functions at the end are what `kbuild.plugins.cluster.tuning` asks of a worker.
 """
 
 from __future__ import annotations

@@ -18,13 +18,19 @@ from kbuild.project.config.document import Document, with_source_files
 from kbuild.project.config.file_model import build_file_type
 from kbuild.project.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.project.config.model import EDITION, BackendCatalog, BuildFile
-from kbuild.project.config.rules import Rule, check
+from kbuild.project.config.rules import files, kernels, project
 from kbuild.project.config.rules.context import RuleContext
 from kbuild.project.config.section_readers import PluginReadings, read_plugin_sections
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.untrusted import parse_toml
 
+Rule = Callable[[Document, RuleContext], Iterable[Issue]]
+RULES: tuple[Rule, ...] = (
+    *(*project.GENERAL_RULES, *project.FRAMEWORK_RULES),
+    *(*kernels.KERNEL_RULES, *kernels.ARCH_RULES, *kernels.DEPENDENCY_RULES),
+    *(*files.PATH_RULES, *files.SOURCE_RULES, *files.PACKAGE_RULES),
+)
 _LIMIT = 4 << 20
 """Bytes of the longest `build.toml`."""
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -125,8 +131,6 @@ def syntax_issue(text: str, error: ValueError) -> Issue:
 def _unreadable(
     tree: SourceTree, file: str, message: str, line: int = 0, hint: str = ""
 ) -> UnreadableError:
-    from kbuild.system.errors import Problem
-
     return UnreadableError([Problem(display_path(tree.root, file), line, "", message, hint)])
 
 
@@ -298,8 +302,8 @@ def load(
     model, violations = _validate(document, catalog)
     context = RuleContext(catalog, tree, migrated.edition, plugins)
     read = (issue for reading in plugins.by_key.values() for issue in reading.issues)
-    ruled = (*read, *check(document, context, more_rules))
-    problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
+    ruled = [issue for rule in (*RULES, *more_rules) for issue in rule(document, context)]
+    problems = _locate(_merged(migrated.issues, (*read, *ruled), violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
     return LoadedFile(model, migrated.edition, problems, plugins)

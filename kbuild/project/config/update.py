@@ -1,14 +1,15 @@
 """Rewriting an older `build.toml` to edition 5, with its comments and its order.
 
 Writes exactly what `kbuild.project.config.load` does in memory when an older file is opened, and
-proves it: a rewritten text is read back and must say the same. Usual files get new lines and are
-otherwise the same bytes; unusual ones (`general` as an inline table, say) go through tomlkit.
+proves it: a rewritten text is read back and must say the same. A file gets new lines, and is
+otherwise the same bytes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import tomli
@@ -52,34 +53,17 @@ def _parse(text: str, file: str) -> dict[str, Any]:
 
 
 def _rewritten(text: str, data: Mapping[str, Any], migrated: MigratedFile, file: str) -> str:
-    for rewrite in (_with_new_lines, _with_tomlkit):
-        candidate = rewrite(text, data, migrated.data)
-        if candidate is not None and _says(candidate, migrated.data):
-            return candidate
+    updated = _with_new_lines(text, data, migrated.data)
+    with suppress(ValueError):  # the new lines do not fit, such as below `general = { ... }`
+        if tomli.loads(updated) == migrated.data:
+            return updated
     hint = f"add `edition = {EDITION}` to `[general]` by hand"
     raise _refusal(
         [Issue(("general",), "is written in a way that kbuild cannot extend", hint)], text, file
     )
 
 
-def _says(text: str, data: Mapping[str, Any]) -> bool:
-    try:
-        return tomli.loads(text) == data
-    except ValueError:
-        return False
-
-
-def _new_pairs(data: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, int]:
-    """The keys that `[general]` gains, in the order in which they are written."""
-    general = target["general"]
-    return {
-        key: general[key]
-        for key in ("version", "edition")
-        if key in general.keys() - data["general"].keys()
-    }
-
-
-def _with_new_lines(text: str, data: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:
+def _with_new_lines(text: str, data: Mapping[str, Any], target: Mapping[str, Any]) -> str:
     lines = LineIndex(text)
     anchors = (("general", key) for key in ("version", "name") if key in data["general"])
     number = lines.of(next(anchors, ("general",)))
@@ -87,33 +71,15 @@ def _with_new_lines(text: str, data: Mapping[str, Any], target: Mapping[str, Any
     rows = text.split(newline)
     lead = _DOTTED.match(rows[number - 1])
     indent = lead.group() if lead else ""
-    rows[number:number] = [f"{indent}{k} = {v}" for k, v in _new_pairs(data, target).items()]
+    general = target["general"]
+    new = [key for key in ("version", "edition") if key in general.keys() - data["general"].keys()]
+    rows[number:number] = [f"{indent}{key} = {general[key]}" for key in new]
     for table in target:
         if table not in data:
-            rows = [*_without_blank_end(rows), "", f"[{table}]", ""]
+            while rows and not rows[-1].strip():
+                rows.pop()
+            rows += ["", f"[{table}]", ""]
     return newline.join(rows)
-
-
-def _without_blank_end(rows: list[str]) -> list[str]:
-    while rows and not rows[-1].strip():
-        rows = rows[:-1]
-    return rows
-
-
-def _with_tomlkit(text: str, data: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        document: Any = tomlkit.parse(text)
-        for key, value in _new_pairs(data, target).items():
-            document["general"][key] = value
-        for table in target:
-            if table not in data:
-                document[table] = tomlkit.table()
-        return tomlkit.dumps(document)
-    except (TOMLKitError, ValueError, RecursionError):
-        return None
 
 
 def _refusal(issues: Iterable[Issue], text: str, file: str) -> ConfigError:

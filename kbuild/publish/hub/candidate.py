@@ -104,14 +104,8 @@ def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, 
 
 def upload_obstacles(
     candidates: Sequence[UploadCandidate], *, dirty: bool = False, noncompliant: bool = False
-) -> tuple[UploadObstacle, ...]:
-    """The obstacles to uploading these together, given what is allowed."""
-    return tuple(_candidate_obstacles(candidates, dirty=dirty, noncompliant=noncompliant))
-
-
-def _candidate_obstacles(
-    candidates: Sequence[UploadCandidate], *, dirty: bool, noncompliant: bool
 ) -> Iterator[UploadObstacle]:
+    """The obstacles to uploading these together, given what is allowed."""
     for candidate in candidates:
         yield from candidate.reasons
         if candidate.metadata and candidate.metadata.id.endswith(f"_{DEVELOPMENT_ID}"):

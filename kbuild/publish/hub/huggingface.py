@@ -70,15 +70,11 @@ def translate_hub_error(error: Exception, what: str) -> HubError:
     if any(type(cause).__name__ == "LocalTokenNotFoundError" for cause in causes):
         return AccessDeniedError("there is no token for the Hub", hint=_LOGIN)
     if any(_is_network(cause) for cause in causes):
-        return BusyError(f"{_endpoint()} did not answer when asked {what}", hint=_LATER)
+        from huggingface_hub import constants
+
+        address = redacted(str(constants.ENDPOINT)).rstrip("/")
+        return BusyError(f"{address} did not answer when asked {what}", hint=_LATER)
     return HubError(f"asking the Hub {what} failed: {_error_line(error)}")
-
-
-def _endpoint() -> str:
-    """The address of the Hub, without secrets."""
-    from huggingface_hub import constants
-
-    return redacted(str(constants.ENDPOINT)).rstrip("/")
 
 
 def _error_of_status(status: int, error: BaseException, what: str) -> HubError:

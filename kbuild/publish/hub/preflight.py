@@ -6,6 +6,7 @@ Nothing on the Hub is changed.
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +67,8 @@ class UploadRefusedError(HubError):
         self.reasons = tuple(reasons)
 
     def __str__(self) -> str:
-        return "\n".join([self.message, *(_indent(str(r)) for r in _grouped(self.reasons))])
+        reasons = (textwrap.indent(str(reason), "  ") for reason in _grouped(self.reasons))
+        return "\n".join([self.message, *reasons])
 
     def to_json(self) -> dict[str, Any]:
         """The failure as a JSON object."""
@@ -90,10 +92,6 @@ def raise_for_obstacles(message: str, reasons: Sequence[UploadObstacle]) -> None
     """
     if reasons:
         raise UploadRefusedError(message, reasons)
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,10 @@ def read_remote_state(hub: HubClient, target: UploadTarget, retry: RetryPolicy) 
     try:
         refs = retry.call(lambda: hub.refs(target.repo))
     except NotFoundError:
-        reasons += _new_repository_obstacles(target)
+        if target.pull:
+            hint = "is the name right? Upload once without --create-pr to make it"
+            message = f"the Hub shows no kernel `{target.repo}`"
+            reasons.append(UploadObstacle("repository", message, hint))
         return RemoteState(reasons=tuple(reasons))
     except AccessDeniedError as denied:
         reasons.append(UploadObstacle("repository", denied.message, denied.hint))
@@ -153,12 +154,6 @@ def _permission_obstacles(
     if problem and not target.pull:
         hint = "take a token that may write there, another --repo-id, or --create-pr"
         yield UploadObstacle("token", problem, hint)
-
-
-def _new_repository_obstacles(target: UploadTarget) -> Iterator[UploadObstacle]:
-    if target.pull:
-        hint = "is the name right? Upload once without --create-pr to make it"
-        yield UploadObstacle("repository", f"the Hub shows no kernel `{target.repo}`", hint)
 
 
 def _repository_obstacles(

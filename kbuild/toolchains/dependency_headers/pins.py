@@ -110,15 +110,11 @@ def _tree_markers() -> dict[str, SourceTreeMarkers]:
 @lru_cache(maxsize=1)
 def _pinned_wheels() -> dict[tuple[str, str], PinnedWheel]:
     return {
-        (name, version): PinnedWheel(LockedWheel(**facts), root)
+        (name, version): PinnedWheel(
+            LockedWheel(**{key: value for key, value in facts.items() if key != "root"}),
+            facts["root"],
+        )
         for name, releases in _pins_data()["wheels"].items()
-        for version, (facts, root) in _split_facts(releases).items()
-    }
-
-
-def _split_facts(releases: dict[str, dict[str, Any]]) -> dict[str, tuple[dict[str, Any], str]]:
-    return {
-        version: ({key: value for key, value in facts.items() if key != "root"}, facts["root"])
         for version, facts in releases.items()
     }
 

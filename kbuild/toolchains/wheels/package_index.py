@@ -204,7 +204,11 @@ class PackageIndex:
         from unearth import PackageFinder
 
         finder = PackageFinder(cast("Fetcher", self.client), ignore_compatibility=True)
-        finder.sources[:] = [source for source in self._finder.sources if _is_local(source["url"])]
+        finder.sources[:] = [
+            source
+            for source in self._finder.sources
+            if "://" not in source["url"] or source["url"].startswith("file:")
+        ]
         return finder
 
     def _verification(self) -> ssl.SSLContext | bool:
@@ -229,10 +233,6 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
     except (HTTPError, URLError, UnpackError, OSError) as error:
         reason = f"the package index cannot be queried for {project}: {error}"
         raise UnreachableIndexError(reason) from None
-
-
-def _is_local(place: str) -> bool:
-    return "://" not in place or place.startswith("file:")
 
 
 _BLOCK = 1 << 20

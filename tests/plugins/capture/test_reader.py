@@ -14,7 +14,7 @@ from kbuild.ops.tuned_tables import TunedRow, TunedTable, table_text
 from kbuild.plan.plan import AotKernel, VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.system.errors import ConfigError
 from tests.support.projects import plan_variant
 

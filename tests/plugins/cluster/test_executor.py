@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kbuild.dsl.unit_executor import UnitResources, UnitResult, WorkUnit
 from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.worker import describe_worker
-from kbuild.system.unit_executor import UnitResources, UnitResult, WorkUnit
 
 FACTS = MachineFacts("kbuild", "cpython 3.12.1", "glibc 2.36", "x86_64")
 LIMITS = ClusterLimits(unit_seconds=100.0, worker_seconds=0.5)

@@ -15,6 +15,7 @@ from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit_log import read_log
+from kbuild.dsl.unit_executor import ResultCallback, UnitResult, WorkUnit
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.plugins.cluster.jobs import (
     CompileJob,
@@ -27,7 +28,6 @@ from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Budget, Run, open_run
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
-from kbuild.system.unit_executor import ResultCallback, UnitResult, WorkUnit
 from tests.support.plans import plan_of
 from tests.support.unit_launches import UnitRun
 

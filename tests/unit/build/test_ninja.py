@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.ninja import (
+    EXCERPT_LINES,
     ErrorExcerpt,
     library_objects,
     process_failure,
@@ -123,11 +124,17 @@ def test_inputs_that_do_not_rest_are_named() -> None:
 
 def test_the_first_error_is_found_behind_endless_warnings() -> None:
     lines = (f"w.cpp:{number}: warning: unused" for number in range(100_000))
-    errors = ErrorExcerpt(3)
-    for line in (*lines, "a.cpp:1: error: first", "here", "b.cpp:1: error: second", "more"):
+    errors = ErrorExcerpt()
+    for line in (
+        *lines,
+        "a.cpp:1: error: first",
+        *("here",) * 10,
+        "b.cpp:1: error: second",
+        "more",
+    ):
         errors.take(line)
-        assert len(errors.excerpt) <= 3
-    assert errors.excerpt == ("a.cpp:1: error: first", "here", "b.cpp:1: error: second")
+        assert len(errors.excerpt) <= EXCERPT_LINES
+    assert errors.excerpt == ("a.cpp:1: error: first", *("here",) * 10, "b.cpp:1: error: second")
 
 
 def test_a_full_disk_is_named_as_the_cause() -> None:

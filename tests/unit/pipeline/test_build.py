@@ -13,7 +13,7 @@ from kbuild.dsl.candidates import planned_units
 from kbuild.pipeline.build import expected_units, longest_first
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.system.executor import IMAGES
 from kbuild.system.workspace import Workspace
 from tests.support.projects import BINDING, kernel, plan_variant

@@ -9,7 +9,7 @@ import pytest
 from kbuild.pipeline.option_values import identity_of
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from kbuild.system.errors import UsageError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

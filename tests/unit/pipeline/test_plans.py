@@ -6,12 +6,11 @@ from pathlib import Path
 from kbuild.pipeline import toolchains
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.plans import replan_for_compilers
+from kbuild.pipeline.toolchains import replan_for_compilers
 from kbuild.plan import variant as planning
 from kbuild.plan.plan import Requirements
 from kbuild.plan.selection import Selection, project_variants
-from kbuild.plan.variant import Planner
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity, Planner
 from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree

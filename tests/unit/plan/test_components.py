@@ -10,7 +10,7 @@ from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan.generate.project import generate
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity
 from tests.support.projects import BINDING, kernel, plan_variant, write_project
 
 CLEAN = Identity("abc1234", "f" * 40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.plan.kbuild_file import systems_of_project
+from kbuild.plan.project import systems_of_project
 from kbuild.project.variant import System
 from kbuild.system.errors import ConfigError
 

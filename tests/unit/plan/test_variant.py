@@ -7,8 +7,7 @@ import pytest
 from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.plan.variant import Planner
-from kbuild.project.identity import Identity
+from kbuild.plan.variant import Identity, Planner
 from kbuild.system.errors import ConfigError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.sourcetree import SourceTree

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.project.identity import identify
+from kbuild.plan.variant import identify
 from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 from tests.support.git_repository import commit, git

@@ -11,8 +11,7 @@ from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.context import source_files
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
-from kbuild.plan.variant import Planner
-from kbuild.project.identity import identify
+from kbuild.plan.variant import Planner, identify
 from kbuild.sources.includes import IncludeGraph
 from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree

@@ -209,21 +209,6 @@ def test_another_launcher_must_be_there() -> None:
         other_launcher({"KBUILD_COMPILER_LAUNCHER": "no-such-cache"})
 
 
-def test_progress_is_one_for_all() -> None:
-    seen: list[tuple[int, int, str]] = []
-
-    class Progress:
-        def update(self, done: int, total: int, label: str) -> None:
-            seen.append((done, total, label))
-
-    together = CombinedProgress(Progress())
-    first, second = together.part("one"), together.part("two")
-    first(1, 3, "a.cpp")
-    second(1, 4, "b.cpp")
-    first(2, 3, "c.cpp")
-    assert seen == [(1, 3, "a.cpp"), (2, 7, "two: b.cpp"), (3, 7, "one: c.cpp")]
-
-
 def test_the_total_of_builds_that_are_known_stays() -> None:
     seen: list[tuple[int, int]] = []
     left: list[float | None] = []

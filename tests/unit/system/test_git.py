@@ -11,7 +11,7 @@ import pytest
 from kbuild.__main__ import main
 from kbuild.pipeline.package import running_builder
 from kbuild.plan.metadata import GitState
-from kbuild.project.identity import identify
+from kbuild.plan.variant import identify
 from kbuild.publish.reproduce import copy_source
 from kbuild.system.errors import ToolchainError
 from kbuild.system.git import Repository

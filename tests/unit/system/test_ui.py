@@ -156,7 +156,7 @@ def test_progress_of_long_work_alone_is_shown(clock):
     seen: list[str] = []
 
     class Bar:
-        def update(self, done: int, total: int, label: str) -> None:
+        def update(self, done: int, total: int, label: str, left_s: float | None) -> None:
             seen.append(label)
 
     @contextmanager

@@ -310,7 +310,8 @@ def _structured(results: Any, trace: Trace, place: str) -> list[Any]:
 def _apart(listed: Sequence[Any], recorder: Recorder, among: Collection[int]) -> list[Any]:
     """Results with copies of those that are an argument, or a result once more.
 
-    An argument that the function has written to is copied in another way, see `in_place`.
+    An argument that the function has written to gets its copy, `in_place_NAME`, when passes are put
+    together (`kbuild.plugins.capture.backward`).
     """
     own = {buffer["name"] for buffer in recorder.trace.buffers}
     written = {root for step in recorder.trace.steps for root in written_roots(step)}

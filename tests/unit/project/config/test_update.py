@@ -43,7 +43,6 @@ def test_edition_3_gains_version_and_framework():
 @pytest.mark.parametrize(
     "text",
     [
-        'general = { name = "relu", version = 1 }\n[torch]\n',
         'general.name = "relu"\ngeneral.version = 1 # c\n[torch]\n',
         "[general]\n  name = 'relu'\n  version = 1\n[torch]\n",
         "[general.hub]\nbranch = 'b'\n[torch]\n[general]\nname = 'x'\nversion = 1",
@@ -67,6 +66,7 @@ def test_unusual_files_say_the_same(text):
         ("[general]\nedition = 2\n", "build.toml:2: general.edition: edition 2 is no longer"),
         ("[general\n", "build.toml:1: not valid TOML"),
         ("x = 1\n", "general: is missing"),
+        ('general = { name = "relu", version = 1 }\n[torch]\n', "by hand"),
     ],
 )
 def test_what_cannot_be_rewritten(text, words):

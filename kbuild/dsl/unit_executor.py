@@ -1,4 +1,4 @@
-"""Executors of units: this machine with one jobserver and memory budget, or other machines.
+"""Units of work, and their executor on this machine; a plug-in may run them on others.
 
 A unit is a value. Its key covers everything that its outputs follow from, so that it may run
 anywhere, and more than once.
@@ -10,14 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import Protocol
 
 from kbuild.system.budget import Run
-from kbuild.system.progress import ESTIMATED_FROM
-
-_MINUTES = 120.0
-"""Seconds from which on a time is shown in minutes."""
 
 
 @dataclass(frozen=True)
@@ -60,67 +54,14 @@ class UnitResult:
     """Reason why there are no outputs."""
 
 
-class RemainingTime:
-    """Estimate of the remaining time, from the durations of the units that are done."""
-
-    def __init__(self, units: Sequence[WorkUnit], clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._open = {unit.key: unit.seconds or 1.0 for unit in units}
-        self._began: float | None = None
-        self._done = 0.0
-
-    def text_after(self, unit: WorkUnit) -> str:
-        """Estimate of the remaining time after a unit; empty before a third of the work is done.
-
-        The time until the first is left out: it is that of toolchains and configuration.
-        """
-        seconds = self._open.pop(unit.key, 0.0)
-        if self._began is None:
-            self._began = self._clock()
-            return ""
-        self._done += seconds
-        rest = sum(self._open.values())
-        if not rest or self._done < (self._done + rest) * ESTIMATED_FROM:
-            return ""
-        left = (self._clock() - self._began) * rest / self._done
-        return f"about {left:.0f} s left" if left < _MINUTES else f"about {left / 60:.0f} min left"
-
-
 ResultCallback = Callable[[UnitResult], None]
 
 
-class UnitExecutor(Protocol):
-    """Runs units. Safe to use from several threads."""
-
-    def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
-        """Run units, and deliver each result in a thread that is the caller's or its own.
-
-        Returns:
-            The units that were not run.
-        """
-
-
 class LocalExecutor:
-    """Executor on this machine: one thread for each token of the run's jobserver.
+    """Runs units on this machine: one thread for each token of the run's jobserver.
 
     `perform` waits for memory itself, and raises nothing but what ends all.
     """
-
-    def __init__(self, run: Run, perform: Callable[[WorkUnit], UnitResult]) -> None:
-        self._run, self._perform = run, perform
-
-    def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
-        """See `UnitExecutor.execute`; units are left when the run ends before.
-
-        The calling thread works with the token that its variant has anyway; others take their own.
-        """
-        batch = _LocalBatch(self._run, self._perform, units, deliver)
-        batch.work()
-        return tuple(batch.waiting)
-
-
-class _LocalBatch:
-    """The units of one call."""
 
     def __init__(
         self,
@@ -129,13 +70,18 @@ class _LocalBatch:
         units: Sequence[WorkUnit],
         deliver: ResultCallback,
     ) -> None:
-        self.waiting = deque(units)
+        self._waiting = deque(units)
         self._run, self._perform, self._deliver = run, perform, deliver
         self._count = min(len(units), run.budget.jobs)
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
 
-    def work(self) -> None:
+    def execute(self) -> None:
+        """Run the units, and deliver each result in the thread that ran it.
+
+        The calling thread works with the token that its variant has anyway; others take their own.
+        Units are left when the run ends before.
+        """
         threads = [
             threading.Thread(target=self._with_token, name="unit", daemon=True)
             # The calling thread is the first worker.
@@ -174,11 +120,11 @@ class _LocalBatch:
         if self._stopped.is_set() or self._run.is_ending:
             return False
         try:
-            unit = self.waiting.popleft()
+            unit = self._waiting.popleft()
         except IndexError:
             return False
         self._deliver(self._perform(unit))
         return True
 
     def _is_over(self) -> bool:
-        return not self.waiting or self._stopped.is_set() or self._run.is_ending
+        return not self._waiting or self._stopped.is_set() or self._run.is_ending

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.system.unit_executor import RemainingTime, WorkUnit
+from kbuild.dsl.unit_executor import WorkUnit
+from kbuild.plugins.cluster.fill import RemainingTime
 
 
 def test_the_time_that_is_left_follows_from_what_is_done() -> None:
