@@ -38,7 +38,7 @@ from typing import Any
 import heavy
 import report
 
-from kbuild.dsl.unit_executor import WorkUnit
+from kbuild.plugins.cluster.assignments import WorkUnit
 from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.serve import split_processors

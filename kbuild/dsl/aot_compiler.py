@@ -39,7 +39,6 @@ from kbuild.dsl.image_cache import (
     rejection_error,
     unit_label,
 )
-from kbuild.dsl.unit_executor import LocalExecutor, UnitResult, WorkUnit
 from kbuild.dsl.worker_client import (
     ANSWER_TIMEOUT,
     CompileLog,
@@ -54,6 +53,7 @@ from kbuild.ops.language import LANGUAGES, KernelFunction, Language
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Run
 from kbuild.system.errors import IncompleteError
+from kbuild.system.executor import LocalExecutor
 
 UnitProgressCallback = Callable[[int, int, str], None]
 """Called with the number of units that are done, the number of all units, and the last one's
@@ -288,10 +288,7 @@ class AotCompiler:
         # Units from the cache, and those that another call compiles, count as done.
         done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
 
-        pending_by_key = {pending.key: pending for pending in ours}
-
-        def perform(unit: WorkUnit) -> UnitResult:
-            pending = pending_by_key[unit.key]
+        def perform(pending: _PendingUnit) -> None:
             with fulfilling(pending.result):
                 began = time.monotonic()
                 result = self._made_of(pending)
@@ -301,16 +298,12 @@ class AotCompiler:
                     # Another unit may be compiling the same kernel, so the result may arrive later,
                     # from its thread.
                 )
-            return UnitResult(unit, seconds=self._seconds[pending.key])
-
-        def deliver(result: UnitResult) -> None:
-            # Threads deliver in any order, but the numbers that users see must only rise.
+            # Threads end in any order, but the numbers that users see must only rise.
             with counting:
-                tell(next(done), len(units), result.unit.label)
+                tell(next(done), len(units), unit_label(pending.unit))
 
-        own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
-            LocalExecutor(self._run, perform, own, deliver).execute()
+            LocalExecutor(self._run, perform, ours).execute()
             # Kernels that other units compile may be ready later than `execute` returns.
             wait([pending.result for pending in ours if not pending.share.is_ours])
         finally:

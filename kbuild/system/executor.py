@@ -1,12 +1,16 @@
-"""Runs tasks in threads, each with a token of the run's jobserver, until the time budget ends."""
+"""Runs tasks and units in threads, each with a token of the run's jobserver, until time is over.
+
+A task is a variant's build, which starts compilers of its own. A unit is compiled by itself.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Generic, TypeVar
 
 from kbuild.system.budget import Run
@@ -80,6 +84,71 @@ def _perform(task: VariantTask[T], run: Run) -> T | None:
 
 def _unless_ending(task: VariantTask[T], run: Run) -> T | None:
     return None if run.is_ending else task.work()
+
+
+class LocalExecutor(Generic[T]):
+    """Performs units on this machine: one thread for each token of the run's jobserver.
+
+    `perform` waits for memory itself, and raises nothing but what ends all.
+    """
+
+    def __init__(self, run: Run, perform: Callable[[T], None], units: Sequence[T]) -> None:
+        self._run, self._perform, self._waiting = run, perform, deque(units)
+        self._count = min(len(units), run.budget.jobs)
+        self._stopped = Event()
+        self._failure: BaseException | None = None
+
+    def execute(self) -> None:
+        """Perform the units; some are left when the run ends before.
+
+        The calling thread works with the token that its variant has anyway; others take their own.
+        """
+        threads = [
+            Thread(target=self._with_token, name="unit", daemon=True)
+            # The calling thread is the first worker.
+            for _ in range(1, self._count)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._do_next():
+                pass
+        except BaseException:
+            self._stopped.set()  # nobody waits for what others are at: it may never come
+            raise
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _with_token(self) -> None:
+        server = self._run.server
+        while not self._is_over():
+            if server is not None and not server.acquire(self._is_over):
+                return
+            try:
+                if not self._do_next():
+                    return
+            except BaseException as failure:  # noqa: BLE001 - raised in the calling thread
+                self._failure = failure
+                self._stopped.set()
+                return
+            finally:
+                if server is not None:
+                    server.release()
+
+    def _do_next(self) -> bool:
+        if self._stopped.is_set() or self._run.is_ending:
+            return False
+        try:
+            unit = self._waiting.popleft()
+        except IndexError:
+            return False
+        self._perform(unit)
+        return True
+
+    def _is_over(self) -> bool:
+        return not self._waiting or self._stopped.is_set() or self._run.is_ending
 
 
 IMAGES = "images of "

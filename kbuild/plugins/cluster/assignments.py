@@ -1,4 +1,7 @@
-"""Chooses the worker of each unit: the units that wait, and what is known of each worker.
+"""Units of work, and the choice of a worker for each: those that wait, and what workers are like.
+
+A unit is a value. Its key covers everything that its outputs follow from, so that it may run
+anywhere, and more than once.
 
 It knows nothing of Dask: `ClusterExecutor` sends what is decided here.
 """
@@ -6,15 +9,56 @@ It knows nothing of Dask: `ClusterExecutor` sends what is decided here.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from kbuild.dsl.unit_executor import UnitResources, UnitResult, WorkUnit
-
 ATTEMPTS = 3
 """Attempts on workers before a unit is left to this machine."""
+
+
+@dataclass(frozen=True)
+class UnitResources:
+    """Resources that a unit takes while it runs."""
+
+    processors: int = 1
+    memory: int = 0
+    """MiB; 0 when nothing is known."""
+    device: str = ""
+    """Model of the GPU that it needs; empty when it needs none."""
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """The smallest thing that is compiled or checked by itself."""
+
+    key: str
+    """Digest of everything that determines the outputs; a cache stores them under it."""
+    label: str
+    """Text for users."""
+    job: str = ""
+    """Digest that units of the same project, plan and toolchain share."""
+    seconds: float = 0.0
+    """Expected duration; 0 if unknown."""
+    resources: UnitResources = UnitResources()
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """Outputs or failure of a unit."""
+
+    unit: WorkUnit
+    outputs: Mapping[str, bytes] = field(default_factory=dict)
+    """Output by name; those that the executor keeps itself are left out."""
+    worker: str = ""
+    """Name of the worker that ran it; empty on this machine."""
+    seconds: float = 0.0
+    failure: str = ""
+    """Reason why there are no outputs."""
+
+
+ResultCallback = Callable[[UnitResult], None]
 
 
 @dataclass

@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from kbuild.dsl.unit_executor import ResultCallback, UnitResult, WorkUnit
 from kbuild.plugins.cluster.assignments import (
     ClusterWorker,
+    ResultCallback,
     UnitBatch,
     UnitQueue,
+    UnitResult,
     WaitingUnit,
+    WorkUnit,
     resources_text,
 )
 from kbuild.plugins.cluster.jobs import MachineFacts

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS, OTHER_FILES
 from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry, unit_label
-from kbuild.dsl.unit_executor import UnitResult, WorkUnit
 from kbuild.pipeline.executors import BuildRequest
+from kbuild.plugins.cluster.assignments import UnitResult, WorkUnit
 from kbuild.plugins.cluster.jobs import (
     GENERATED_FOLDER,
     IMAGE_SUFFIXES,

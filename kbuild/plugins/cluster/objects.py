@@ -19,7 +19,7 @@ from kbuild.build.unit.cache import (
 )
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.inputs import FileHashes, UnitInputs
-from kbuild.dsl.unit_executor import UnitResources
+from kbuild.plugins.cluster.assignments import UnitResources
 from kbuild.system.unit_settings import LauncherSettings, read_launcher_settings
 
 _LAUNCHER_WORDS = 4

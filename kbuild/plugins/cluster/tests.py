@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.dsl.unit_executor import UnitResult, WorkUnit
 from kbuild.pipeline.testing import ProjectTests, TestReport, parse_junit
+from kbuild.plugins.cluster.assignments import UnitResult, WorkUnit
 from kbuild.plugins.cluster.connect import variant_executor
 from kbuild.plugins.cluster.jobs import archive_files, job_digest
 from kbuild.system.errors import DamagedFileError, UsageError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.dsl.unit_executor import UnitResources, UnitResult, WorkUnit
+from kbuild.plugins.cluster.assignments import UnitResources, UnitResult, WorkUnit
 from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.worker import describe_worker

@@ -15,7 +15,7 @@ from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit_log import read_log
-from kbuild.dsl.unit_executor import ResultCallback, UnitResult, WorkUnit
+from kbuild.plugins.cluster.assignments import ResultCallback, UnitResult, WorkUnit
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.plugins.cluster.jobs import (
     CompileJob,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.dsl.compile_environment import SourceSnapshot
-from kbuild.dsl.unit_executor import ResultCallback, UnitResult, WorkUnit
+from kbuild.plugins.cluster.assignments import ResultCallback, UnitResult, WorkUnit
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.plugins.cluster.jobs import IMAGE_SUFFIXES, ImageJob, parse_job
 from kbuild.system.processes import LocalRunner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.dsl.unit_executor import WorkUnit
+from kbuild.plugins.cluster.assignments import WorkUnit
 from kbuild.plugins.cluster.fill import RemainingTime
 
 
