@@ -70,13 +70,15 @@ def execute(args: Namespace, ctx: Services) -> int:
     """
     from kbuild.cli.tune_models import tune_with
     from kbuild.dsl.tune.tuning import require_complete
+    from kbuild.system.quantities import parse_duration
 
     root = ctx.folder(args.kernel_dir)
     if args.dry_run:
         return _dry_run(args, ctx)
     if not args.variant:
         _require_candidates(root)
-    tuned = tune_with(args, ctx, root, _time_limit_s(args))
+    limit_s = math.inf if args.budget is None else parse_duration(args.budget, "--budget")
+    tuned = tune_with(args, ctx, root, limit_s)
     for tuning in tuned:
         if tuning.error is not None and len(tuned) > 1:
             ctx.ui.warn(f"{tuning.device.name}: {tuning.error.message}")
@@ -103,14 +105,6 @@ def _require_candidates(root: Path) -> None:
             f"{project.name} has nothing to tune: no kernel is written in a Python DSL",
             hint="`kbuild tune` measures candidates of DSL kernels; `kbuild bench` measures ops",
         )
-
-
-def _time_limit_s(args: Namespace) -> float:
-    if args.budget is None:
-        return math.inf
-    from kbuild.system.quantities import parse_duration
-
-    return parse_duration(args.budget, "--budget")
 
 
 def _dry_run(args: Namespace, ctx: Services) -> int:

@@ -107,15 +107,10 @@ class AotKernel:
         """POSIX paths relative to the project, the one with the kernel functions first."""
         return self.section.sources
 
-    @property
-    def origin(self) -> str:
-        """The part of the author's source that a plug-in read the section from; else empty."""
-        return self.section.origin
-
     def to_json(self) -> dict[str, Any]:
         """The kernel as a JSON object; the section as `build.toml` has it."""
         about = ("name", "language", "toolchain", "sources", "origin")
-        own = {key: getattr(self, key) for key in about}
+        own = {key: getattr(self.section, key) for key in about}
         return {**own, **vars(self), "section": self.section.table}
 
 
@@ -156,11 +151,6 @@ class Requirements:
     """`x86_64-linux`; None for a variant in which nothing is compiled."""
     libraries: tuple[str, ...] = ()
     """Header dependencies such as `cutlass_3_9`, without `torch`."""
-
-    @property
-    def is_python_only(self) -> bool:
-        """True when nothing is compiled."""
-        return self.system is None
 
 
 @dataclass(frozen=True)

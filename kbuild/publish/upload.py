@@ -284,7 +284,14 @@ def prepare_upload(
     remote = read_remote_state(session.hub, target, session.retry)
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in remote.variants)
-    card, card_problems = candidate_card(folders, project, candidates, target)
+    card, card_problems = card_files_for(
+        folders[0].parent,
+        project,
+        target,
+        faults={c.name: c.findings[0].what for c in candidates if not c.compliant},
+        dirty=[c.name for c in candidates if c.dirty],
+        overruled={c.name: c.overruled for c in candidates if c.overruled},
+    )
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *remote.reasons,
@@ -329,20 +336,6 @@ def _breaking_changes_of_first(
     if first is None or first.metadata is None:
         return ()
     return _breaking_changes(first.folder, target, remote, session, first.metadata.python_name)
-
-
-def candidate_card(
-    folders: Sequence[Path],
-    project: Project | None,
-    candidates: Sequence[UploadCandidate],
-    target: UploadTarget,
-) -> tuple[dict[str, bytes], tuple[UploadObstacle, ...]]:
-    """The card of what was looked at, and why it may not be published."""
-    faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
-    dirty = [c.name for c in candidates if c.dirty]
-    overruled = {c.name: c.overruled for c in candidates if c.overruled}
-    build = folders[0].parent
-    return card_files_for(build, project, target, faults=faults, dirty=dirty, overruled=overruled)
 
 
 def version_mismatches(

@@ -96,7 +96,8 @@ class IncludeGraph:
             folders: include folders relative to the project. A name in quotes is first searched in
                 the including file's own folder, a name in angle brackets last.
         """
-        key = (tuple(sources), _normalized(folders))
+        normal = map(posixpath.normpath, folders)
+        key = (tuple(sources), tuple("" if folder == "." else folder for folder in normal))
         if key not in self._reached:
             paths: dict[str, None] = {}
             for source in key[0]:
@@ -221,11 +222,6 @@ class IncludeGraph:
         if not self._folders[parent] or not self._tree.is_file(path):
             return None
         return self._tree.canonical(path)
-
-
-def _normalized(folders: Iterable[str]) -> tuple[str, ...]:
-    normal = map(posixpath.normpath, folders)
-    return tuple("" if folder == "." else folder for folder in normal)
 
 
 def resolve_include(tree: SourceTree, name: str, folders: Iterable[str]) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ class HostToolchains(ToolchainSource):
 
     def _unsupported_device_reason(self, requires: Requirements) -> str | None:
         """The reason why no device compiler of the variant's release is here; None if one is."""
-        if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
+        if requires.system is None or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
         compiler = self._device(requires)

@@ -166,8 +166,10 @@ def write_card(
         FileConflictError: the target is something that kbuild did not write.
     """
     edited = False if force else _is_edited(target)
-    card = make(read_card(target) if edited else template)
-    changed = _write_if_changed(target, card.encode())
+    card = make(read_card(target) if edited else template).encode()
+    changed = not target.is_file() or target.read_bytes() != card
+    if changed:
+        replace_atomically(target, card, durable=True)
     return WrittenCard(target, changed, edited)
 
 
@@ -179,10 +181,3 @@ def _is_edited(target: Path) -> bool:
         message = f"`{target}` is in the way: kbuild did not write it"
         raise FileConflictError(message, hint="move it away; the card's template is CARD.md")
     return known[1]
-
-
-def _write_if_changed(target: Path, data: bytes) -> bool:
-    if target.is_file() and target.read_bytes() == data:
-        return False
-    replace_atomically(target, data, durable=True)
-    return True

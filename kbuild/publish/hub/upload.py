@@ -83,6 +83,15 @@ class UploadRun:
         """The repository."""
         return self.target.repo
 
+    def ensure_repository(self) -> None:
+        """Make the repository, if there is none."""
+        try:
+            self.hub.refs(self.repo)
+        except NotFoundError:
+            kind = "the private" if self.target.private else "the"
+            self.say(f"making {kind} repository {self.repo}")
+            self.hub.create_repo(self.repo, private=self.target.private)
+
 
 @dataclass(frozen=True)
 class UploadResult:
@@ -272,8 +281,7 @@ def upload(job: UploadRun) -> UploadResult:
         HubError: the Hub refuses.
     """
     if not job.target.pull:
-        repo, private = job.repo, job.target.private
-        job.retry.call(lambda: _ensure_repository(job, private=private, repo=repo.id))
+        job.retry.call(job.ensure_repository)
     _retry_until_done(job, _VersionBranch(job).round)
     if job.layout.card:
         _retry_until_done(job, partial(_upload_card, job))
@@ -281,14 +289,6 @@ def upload(job: UploadRun) -> UploadResult:
     if job.proposals:
         status = "pull_request_created"
     return UploadResult(status, job.target, job.hub.address, job.commits, tuple(job.proposals))
-
-
-def _ensure_repository(job: UploadRun, *, private: bool, repo: str) -> None:
-    try:
-        job.hub.refs(job.repo)
-    except NotFoundError:
-        job.say(f"making {'the private' if private else 'the'} repository {repo}")
-        job.hub.create_repo(job.repo, private=private)
 
 
 def _retry_until_done(job: UploadRun, once: Callable[[], bool]) -> None:
