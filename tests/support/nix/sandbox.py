@@ -161,11 +161,7 @@ class Sandbox:
         return json.loads(self.nix(project, ("eval", "--json"), attribute, *rest).stdout)
 
     def build(
-        self,
-        project: Path | str,
-        attribute: str,
-        *options: str,
-        conf: Path | None = None,
+        self, project: Path | str, attribute: str, *options: str, conf: Path | None = None
     ) -> tuple[Path, str]:
         """The output's path, and what the builders said."""
         verb = ("build", "--no-link", "--json", "--print-build-logs", *options)
