@@ -44,8 +44,8 @@ contiguous = true
 """
 
 
-def in_place(name: str, shape: str, more: str = "", dtype: str = "float32") -> str:
-    return IN_PLACE.format(name=name, shape=shape, dtype=dtype, more=more)
+def in_place(name: str, shape: str, more: str = "") -> str:
+    return IN_PLACE.format(name=name, shape=shape, dtype="float32", more=more)
 
 
 TILELANG = {

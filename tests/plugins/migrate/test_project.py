@@ -17,8 +17,8 @@ from kbuild.system.processes import LocalRunner
 FOREIGN = Path(__file__).parents[2] / "support" / "foreign"
 
 
-def migrated(root: Path, licence: str = ""):
-    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", licence)
+def migrated(root: Path):
+    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", "")
     files = {path: data.decode() for path, data in project.files.items()}
     return tomli.loads(files["build.toml"]), files, project.left
 

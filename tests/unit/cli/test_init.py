@@ -147,7 +147,10 @@ def test_a_readme_of_ones_own_stays(kbuild, here):
         ("--framework tvm-ffi --backends cpu metal", "no tvm-ffi project for metal"),
         ("--framework tvm-ffi --backends tpu", "no tvm-ffi project for tpu"),
         ("--framework tvm-ffi --noarch", "--noarch is `--framework torch-noarch`"),
-        ("--framework tvm-ffi --language triton --backends cpu", "are not compiled for cpu"),
+        (
+            "--framework tvm-ffi --language triton --backends cpu",
+            "triton kernels are not compiled for cpu",
+        ),
     ],
 )
 def test_what_cannot_be_together(kbuild, here, options, words):

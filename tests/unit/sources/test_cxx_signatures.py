@@ -9,8 +9,8 @@ from kbuild.sources.pybind import read_pybind_module
 from kbuild.system.errors import ConfigError
 
 
-def schema(text, name="f"):
-    found = read_signature(name, [("cpp_sources", text)], "at::Tensor", macros=["FLAG"])
+def schema(text):
+    found = read_signature("f", [("cpp_sources", text)], "at::Tensor", macros=["FLAG"])
     return found.schema
 
 

@@ -39,9 +39,9 @@ def label(derivation):
     return next((variant for variant in VARIANTS if variant in name), name)
 
 
-def played(release, log, folder, *, verbosity=0):
+def played(release, log, folder):
     err, shown = io.StringIO(), Shown()
-    ui = Ui(out=io.StringIO(), err=err, verbosity=verbosity, environ={})
+    ui = Ui(out=io.StringIO(), err=err, environ={})
     watch = NixBuildMonitor(label, folder, ui, shown, Ticks())
     for line in lines(release, log):
         watch.listen(line)
