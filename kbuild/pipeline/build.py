@@ -26,7 +26,7 @@ from kbuild.pipeline.variant import (
     up_to_date_result,
 )
 from kbuild.plan.generate.project import validate_path_names
-from kbuild.plan.plan import VariantPlan
+from kbuild.plan.plan import AotKernel, VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import project_variants, reason_lines
 from kbuild.plan.variant import Planner
@@ -273,11 +273,7 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
             own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
         for kernel in plan.aot:
-            from kbuild.dsl.candidates import planned_units
-
-            # As far as they are known before sources are read.
-            planned = planned_units(kernel, root).values()
-            counts = Counter(str(unit.target) for units in planned for unit in units or ())
+            counts = _image_counts(kernel, root)
             for target in kernel.targets:
                 facts = kernel.name, kernel.flavour, target
                 count = 0 if facts in shared else max(counts[target], 1)
@@ -290,6 +286,15 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
         variant: {path: seconds.get(path, size * rate) for path, size in own.items()}
         for variant, own in sizes.items()
     }
+
+
+def _image_counts(kernel: AotKernel, root: Path) -> Counter[str]:
+    """Count the images of each target, as far as they are known before sources are read."""
+    from kbuild.dsl.candidates import planned_units
+
+    return Counter(
+        str(unit.target) for units in planned_units(kernel, root).values() for unit in units or ()
+    )
 
 
 def _size_of(path: Path) -> int:

@@ -472,11 +472,7 @@ FROM_ZERO = (
     "beyond",
     "by_logarithm",
 )
-SIZES = {
-    "described_rows": [64, 64],
-    "looked_up": [0, 5],
-    **{name: [0, 4096] for name in FROM_ZERO},
-}
+SIZES = {"described_rows": [64, 64], "looked_up": [0, 5], **{name: [0, 4096] for name in FROM_ZERO}}
 """Bounds of `N` for some of them."""
 
 
@@ -755,19 +751,6 @@ def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> N
     paths = {trace["steps"][0]["constants"]["BLOCK"]["int"] for trace in traces(answers["cached"])}
     assert paths == {"128", "256"}
     assert all(any("capability()" in g for g in t["guards"]) for t in traces(answers["cached"]))
-
-
-def blocks(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
-    """The conditions of each path with a launch, and the block of the launch."""
-    return {
-        tuple(trace["guards"]): trace["steps"][-1]["constants"]["BLOCK"]["int"]
-        for trace in traces(answer)
-        if trace["steps"] and not trace["raises"]
-    }
-
-
-def unproven(answer: dict[str, Any]) -> list[list[str]]:
-    return [conditions for run in answer["runs"] for conditions in run["unproven"]]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ contiguous = true
 """
 
 
-def in_place(name: str, shape: str, more: str = "", dtype: str = "float32") -> str:
-    return IN_PLACE.format(name=name, shape=shape, dtype=dtype, more=more)
+def in_place(name: str, shape: str, more: str = "") -> str:
+    return IN_PLACE.format(name=name, shape=shape, dtype="float32", more=more)
 
 
 TILELANG = {
@@ -120,10 +120,7 @@ class TestTileLang:
         assert old in document_kernels.TILELANG
         source = document_kernels.TILELANG.replace(old, new)
         line = source[: source.index(new)].count("\n") + 1
-        with (
-            tilelang_kernels.shop(tmp_path, source) as found,
-            pytest.raises(BuildError) as caught,
-        ):
+        with tilelang_kernels.shop(tmp_path, source) as found, pytest.raises(BuildError) as caught:
             found.compiled(op, "cpu")
         assert caught.value.message.startswith(f"kernel.k: k.py:{line}: {message}")
         assert hint in (caught.value.hint or "")
@@ -152,10 +149,7 @@ class TestCute:
         assert not (tmp_path / "never").exists()
 
     def test_what_is_refused(self, cute_cache: Path, tmp_path: Path) -> None:
-        with (
-            cute_kernels.shop(cute_cache, tmp_path) as found,
-            pytest.raises(BuildError) as caught,
-        ):
+        with cute_kernels.shop(cute_cache, tmp_path) as found, pytest.raises(BuildError) as caught:
             found.compiled(CUTE, document_kernels.CUTE_REMOVED, "sm_90a")
         assert "add.py:2: No module named 'cutlass.cute.cuda'" in caught.value.message
         assert caught.value.hint == (

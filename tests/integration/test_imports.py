@@ -50,8 +50,6 @@ def f(x):
     k[(blocks,)](x, y, x.numel(), B=256, num_warps=WARPS)
     return y
 """
-FIRST = 10
-"""The line at which a form's text begins."""
 IS_NEW = "torch.cuda.get_device_capability() >= (9, 0)"
 BY_ARCH = {"8.0": 4, "9.0": 8}
 PLAIN = {"": 4}

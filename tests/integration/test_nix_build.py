@@ -137,13 +137,6 @@ class TestEvaluation:
         }
 
 
-def derivations(sandbox: Sandbox, project: Path) -> dict[str, str]:
-    """The `.drv` of a few variants."""
-    apply = f'set: builtins.mapAttrs (_: drv: drv.drvPath) {{ inherit (set) "{CPU}" "{CUDA}"; }}'
-    found: dict[str, str] = sandbox.eval(project, "redistributable", "--apply", apply)
-    return found
-
-
 class TestProcessorVariant:
     def test_it_names_nothing_in_the_store(self, sandbox, cpu) -> None:
         assert sandbox.references(cpu) == []
@@ -252,7 +245,7 @@ class TestBundle:
     def test_it_has_the_variants_the_card_and_the_benchmarks(self, sandbox, noarch) -> None:
         bundle, _ = sandbox.build(f"git+file://{noarch}", "bundle")
         assert {path.name for path in bundle.iterdir()} == {
-            *("torch-cpu", "torch-cuda", "CARD.md", "benchmarks"),
+            *("torch-cpu", "torch-cuda", "CARD.md", "benchmarks")
         }
         assert "relu" in (bundle / "CARD.md").read_text()
 

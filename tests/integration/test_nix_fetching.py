@@ -24,10 +24,7 @@ from tests.support.command_project import ROOT, CommandProject, run
 from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
 from tests.support.projects import BINDING, kernel, write_project
 
-pytestmark = [
-    pytest.mark.nix,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-]
+pytestmark = [pytest.mark.nix, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 VARIANT = f"torch213-cxx11-cpu-{SYSTEM}"
 PASSWORD = "kbuild-s3cret"  # noqa: S105
 NEEDED = ("nix/fetch-wheel.nix", "nix/fetching.nix", "kbuild/toolchains/wheels/settings.py")

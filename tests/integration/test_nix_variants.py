@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from kbuild.plan.project import Project, open_project
-from kbuild.plan.selection import (
-    Selection,
-    VariantChoice,
-    environment_variants,
-    project_variants,
-)
+from kbuild.plan.selection import Selection, VariantChoice, environment_variants, project_variants
 from kbuild.system.sourcetree import SourceTree
 from tests.support.command_project import ROOT
 from tests.support.nix.evaluation import EXAMPLES, NixBench, flake, needs_nix, nix_bench

@@ -57,11 +57,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(("umount", "-l", str(folder)), check=True)  # noqa: TID251
 
 
-def fill(folder: Path, *, but: int = 0) -> None:
-    """Take all the room, but some bytes."""
+def fill(folder: Path) -> None:
+    """Take all the room."""
     room = os.statvfs(folder)
     with (folder / "filler").open("wb") as file:
-        file.write(b"x" * (room.f_bavail * room.f_frsize - but))
+        file.write(b"x" * (room.f_bavail * room.f_frsize))
 
 
 def test_a_full_disk(disk: Path, bench: CommandProject) -> None:

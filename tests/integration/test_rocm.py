@@ -17,11 +17,7 @@ from tests.support.command_project import CommandProject, run
 from tests.support.hip_bundles import DEVICE, bundled, extension, needed, section
 from tests.support.rocm import ARCHS
 
-pytestmark = [
-    pytest.mark.compile,
-    pytest.mark.torch,
-    pytest.mark.usefixtures("need_torch"),
-]
+pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
 VARIANT = "torch-stable-abi211-rocm72-x86_64-linux"
 

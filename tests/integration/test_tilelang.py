@@ -175,10 +175,7 @@ def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path, tmp_path_factory)
     left = shutil.ignore_patterns("build", ".kbuild")
     shutil.copytree(EXAMPLES / "elementwise-tilelang", project, ignore=left)
     options = ("--backend", "cpu", "--toolchain", "wheels", "--output", str(output))
-    for command in (
-        ("-m", "kbuild", "build", str(project), *options),
-        ("-c", CALLS, str(output)),
-    ):
+    for command in (("-m", "kbuild", "build", str(project), *options), ("-c", CALLS, str(output))):
         done = subprocess.run(  # noqa: TID251
             (sys.executable, *command),
             env={**os.environ, "KBUILD_CACHE_DIR": str(cache)},

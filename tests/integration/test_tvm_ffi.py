@@ -135,10 +135,7 @@ def elementwise(example: Callable[[str], CommandProject]) -> CommandProject:
 def test_a_kernel_in_a_dsl_is_a_function(elementwise: CommandProject, python: Path) -> None:
     (library,) = (elementwise.root / "build" / VARIANT).glob("*.so")
     names = {symbol.name for symbol in read_elf(library).exported}
-    assert names == {
-        *("__tvm_ffi_axpy", "__tvm_ffi__metadata_axpy"),
-        "__tvm_ffi__kbuild_preload",
-    }
+    assert names == {*("__tvm_ffi_axpy", "__tvm_ffi__metadata_axpy"), "__tvm_ffi__kbuild_preload"}
     done = elementwise.kbuild("check-builds", "--python", str(python), "--strict", "--json")
     (target,) = json.loads(done.stdout)["targets"]
     (output,) = target["outputs"]

@@ -218,7 +218,7 @@ class TestRefusals:
         error = upload.json("upload", *TO, "--create-pr", "--private", token=STRANGER, expect=11)
         told = {(row["subject"], row["message"]) for row in error["error"]["reasons"]}
         assert {subject for subject, _ in told} == {
-            *("branch", "repository", "torch-cpu", "torch-cuda", "card"),
+            *("branch", "repository", "torch-cpu", "torch-cuda", "card")
         }
         assert ("torch-cpu", "`_relu.py` differs from the digest") in told
         assert ("torch-cuda", "`extra.py` is not in the digest") in told

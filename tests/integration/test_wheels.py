@@ -66,11 +66,6 @@ def test_what_was_installed_is_whole(relu: CommandProject) -> None:
     assert json.loads(relu.kbuild("toolchain", "verify", "--json").stdout)["ok"]
 
 
-# Taken out one at a time: places in the names of kernels, the process in the names of files, and
-# a random number where a unit has no public name.
-CUDA = "templates/project/cmake/languages/CUDA.cmake"
-
-
 def test_cuda_is_reproducible(relu: CommandProject, tmp_path: Path) -> None:
     tiny = write_tiny(tmp_path, "cuda", relu.cache)
     tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")

@@ -42,11 +42,7 @@ EXCEPTIONS = {
     "plugins/migrate/sources.py": "packages of Triton are one kind that it takes over",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
 }
-TORCH_FUNCTIONS = (
-    "checks/ops.py",
-    "dsl/worker/device.py",
-    "dsl/worker/torch_stub.py",
-)
+TORCH_FUNCTIONS = ("checks/ops.py", "dsl/worker/device.py", "dsl/worker/torch_stub.py")
 DATA = {
     "checks/data/modules.json": "the modules that the `kernels` client lets a kernel import",
     "checks/data/symbols.json": "namespaces of C++: CUTLASS has one that is called `cute`",

@@ -28,8 +28,8 @@ def start(folder: Path, log: str, *arguments: str) -> Process:
         )
 
 
-def wait_for(path: Path, pattern: str, process: Process, seconds: float = 60) -> re.Match[str]:
-    until = time.monotonic() + seconds
+def wait_for(path: Path, pattern: str, process: Process) -> re.Match[str]:
+    until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
         match = re.search(pattern, path.read_text())
         if match is not None:

@@ -100,7 +100,7 @@ GEMM = {
 FOREIGN = {
     "torch-stable-abi211-cu126-x86_64-linux": (
         AotKernel(read_section("gemm", GEMM), ("sm_80", "compute_80", "sm_90a"), flavour="cuda12"),
-    ),
+    )
 }
 
 
@@ -143,10 +143,7 @@ def plan_of(name: str) -> VariantPlan:
         cxx_standard=framework.cxx_standard(variant.framework_version),
         components=parts,
         libraries=(*framework.libraries(), *backend.libraries(variant.framework)),
-        link_flags=(
-            *backend.link_flags(sections, variant.backend_version),
-            *driver_flags(parts),
-        ),
+        link_flags=(*backend.link_flags(sections, variant.backend_version), *driver_flags(parts)),
         deployment_target=backend.deployment_target()
         if variant.system and variant.system.os == "darwin"
         else None,

@@ -135,12 +135,7 @@ class LocalSigstore:
         leaf = hashlib.sha256(b"\0" + body).digest()
         log = hashlib.sha256(spki(self.log)).digest()
         moment = int(time.time())
-        promise = {
-            "body": b64(body),
-            "integratedTime": moment,
-            "logID": log.hex(),
-            "logIndex": 0,
-        }
+        promise = {"body": b64(body), "integratedTime": moment, "logID": log.hex(), "logIndex": 0}
         note = f"log.example - 1\n1\n{b64(leaf)}\n"
         hint = b64(log[:4] + self._sign(note.encode()))
         proof = {

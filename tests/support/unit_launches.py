@@ -97,8 +97,8 @@ class UnitRun:
     def object_of(self, source: str, tree: str = "tree") -> str:
         return (self.root / tree / f"{source}.o").read_text()
 
-    def forget_objects(self, tree: str = "tree") -> None:
-        shutil.rmtree(self.root / tree)
+    def forget_objects(self) -> None:
+        shutil.rmtree(self.root / "tree")
 
     @property
     def log(self) -> UnitLog:

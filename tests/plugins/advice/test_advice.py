@@ -15,7 +15,6 @@ from kbuild.sources.cxx import cxx_tokens
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
-STABLE = "torch/csrc/stable"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

@@ -185,10 +185,7 @@ def test_launches_are_recorded_once(project: Path, record) -> None:
         "arguments": {"x": "*float16", "b": "none", **kinds},
         "constants": {"BLOCK": 64, "ACT": {"string": "none"}},
         "options": {"num_warps": 8},
-        "assumptions": [
-            {"divisible": ["n", "wide"]},
-            {"divisible": ["wide"], "ones": ["n"]},
-        ],
+        "assumptions": [{"divisible": ["n", "wide"]}, {"divisible": ["wide"], "ones": ["n"]}],
     }
     assert with_b["constants"] == {"BLOCK": 64, "ACT": {"dtype": "float16"}}
     assert "0 new" in record().err

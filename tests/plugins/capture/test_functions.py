@@ -21,10 +21,7 @@ RETURNED: dict[str, Any] = {"structure": "{0}", "classes": {}, "without_gradient
 
 
 def trace(
-    dtype: str,
-    guards: Sequence[str],
-    warps: int,
-    needs: tuple[bool, bool],
+    dtype: str, guards: Sequence[str], warps: int, needs: tuple[bool, bool]
 ) -> dict[str, Any]:
     """`out = norm(x, w)`, which saves `x`, `w` and a number for each row."""
     x, w = argument("x", dtype=dtype), argument("w", ["N"], dtype)

@@ -303,10 +303,7 @@ def test_leading_dimensions_are_dots() -> None:
         ),
         ([run(made=buffer("b0", aliases="x"))], "may be an argument's memory"),
         (
-            [
-                run(["N < 8"]),
-                run(["N >= 8"], made=buffer("b0", dtype="float32")),
-            ],
+            [run(["N < 8"]), run(["N >= 8"], made=buffer("b0", dtype="float32"))],
             "the dtype of a result depends on the path",
         ),
         (

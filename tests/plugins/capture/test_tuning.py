@@ -12,7 +12,6 @@ from kbuild.plugins.capture.tuning import tuning_sizes, with_tuning
 from tests.support.captured_runs import argument, buffer, launch, path, tensor
 
 X = CapturedArgument("x", "Tensor", ("M", "N"))
-OUT = tensor("b0")
 
 
 def sizes(

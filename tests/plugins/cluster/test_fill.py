@@ -16,7 +16,7 @@ from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit_log import read_log
 from kbuild.plugins.cluster.assignments import ResultCallback, UnitResult, WorkUnit
-from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
+from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller, RemainingTime
 from kbuild.plugins.cluster.jobs import (
     CompileJob,
     FileArchive,
@@ -238,3 +238,13 @@ def test_what_was_generated_from_images_travels_with_the_job(tmp_path: Path) -> 
         archive = FileArchive(parsed.generated, it.executor.published[parsed.generated])
         unpack_archive(archive, tmp_path / "there")
     assert read_generated(tmp_path / "there").digest == generated.digest
+
+
+def test_the_time_that_is_left_follows_from_what_is_done() -> None:
+    units = [WorkUnit(str(number), "unit", seconds=10.0) for number in range(7)]
+    now = iter((50.0, 170.0, 230.0))  # it is not asked too early
+    remaining = RemainingTime(units, lambda: next(now))
+    texts = [remaining.text_after(unit) for unit in units[:4]]
+    assert texts == ["", "", "about 4 min left", "about 3 min left"]  # from a third on
+    alone = RemainingTime(units[:2], lambda: 0.0)
+    assert [alone.text_after(unit) for unit in units[:2]] == ["", ""]

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.cluster.connect import (
-    connect,
-    security_of,
-    write_credentials,
-)
+from kbuild.plugins.cluster.connect import connect, security_of, write_credentials
 from kbuild.plugins.cluster.serve import (
     ClusterRequest,
     RemoteHost,

@@ -1,4 +1,4 @@
-"""Which variants fit a worker's interpreter and GPUs."""
+"""Which variants fit a worker's interpreter and GPUs, and its folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 from kbuild.dsl.tune.host import Device
 from kbuild.pipeline.testing import ProjectTests
+from kbuild.plugins.cluster.jobs import archive_files
+from kbuild.plugins.cluster.worker import WorkerState
 from kbuild.plugins.cluster.worker_compiler import WorkerRuntime, device_for, misfit, run_tests
 from kbuild.project.variant import Variant
 from kbuild.system.errors import ToolchainError
@@ -57,10 +59,7 @@ def test_an_interpreter_fits_or_says_why_not(tmp_path: Path, name: str, reason: 
     ],
 )
 def test_the_gpu_runs_the_images(
-    tmp_path: Path,
-    archs: list[str] | None,
-    device: Device | None,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, archs: list[str] | None, device: Device | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     backend = {"type": "cuda", **({"archs": archs} if archs else {})}
@@ -94,3 +93,21 @@ def test_without_the_program_that_limits_time_no_test_runs(
     }
     answer = run_tests(request, tmp_path)
     assert answer == {"refusal": "there is no program `timeout`, which ends tests that hang"}
+
+
+def test_an_archive_without_files_is_unpacked_once(tmp_path: Path) -> None:
+    # A project of kernels in DSLs alone has no sources that a compiler reads.
+    archive, fetched = archive_files({}), list[str]()
+
+    def fetch(digest: str) -> bytes:
+        fetched.append(digest)
+        return archive.data
+
+    worker_state = WorkerState(tmp_path, 1)
+    try:
+        folder = worker_state.unpacked(archive.digest, fetch)
+        assert worker_state.unpacked(archive.digest, fetch) == folder
+    finally:
+        worker_state.close()
+    assert folder.is_dir()
+    assert fetched == [archive.digest]

@@ -109,10 +109,7 @@ class Machine:
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_wheels, "host_system", lambda: System("x86_64", "linux"))
-    monkeypatch.setattr(
-        "kbuild.plugins.debian.nvcc.missing_downloader_reason",
-        lambda: None,
-    )
+    monkeypatch.setattr("kbuild.plugins.debian.nvcc.missing_downloader_reason", lambda: None)
 
 
 @pytest.fixture

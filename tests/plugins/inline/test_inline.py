@@ -11,16 +11,10 @@ import pytest
 
 from kbuild.backends.capability import read_arch_list
 from kbuild.loading.request import VariantRequest
-from kbuild.plugins.inline import (
-    build as inline_build,
-)
-from kbuild.plugins.inline import (
-    headers as inline_headers,
-)
+from kbuild.plugins.inline import build as inline_build
+from kbuild.plugins.inline import headers as inline_headers
 from kbuild.plugins.inline import load_inline
-from kbuild.plugins.inline import (
-    project as inline_project,
-)
+from kbuild.plugins.inline import project as inline_project
 from kbuild.plugins.inline.request import InlineRequest
 from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
 

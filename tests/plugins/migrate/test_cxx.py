@@ -158,10 +158,7 @@ def test_libraries_get_the_namespace_of_the_build():
             ],
         ),
         (
-            [
-                "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}",
-                "STABLE_TORCH_LIBRARY_FRAGMENT(a, m) {}",
-            ],
+            ["TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", "STABLE_TORCH_LIBRARY_FRAGMENT(a, m) {}"],
             [
                 "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m)",
                 "STABLE_TORCH_LIBRARY_FRAGMENT_EXPAND(TORCH_EXTENSION_NAME, m)",

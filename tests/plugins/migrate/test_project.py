@@ -1,4 +1,4 @@
-"""Packages that build with setuptools, or not at all, as projects of kbuild."""
+"""Packages that build with setuptools, or not at all, as projects; their licences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tomli
 
+from kbuild.plugins.migrate.package import DeclaredLicence, read_licence
 from kbuild.plugins.migrate.project import migrate_package
 from kbuild.plugins.migrate.sources import read_package
 from kbuild.system.errors import UsageError
@@ -16,8 +17,8 @@ from kbuild.system.processes import LocalRunner
 FOREIGN = Path(__file__).parents[2] / "support" / "foreign"
 
 
-def migrated(root: Path, licence: str = ""):
-    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", licence)
+def migrated(root: Path):
+    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", "")
     files = {path: data.decode() for path, data in project.files.items()}
     return tomli.loads(files["build.toml"]), files, project.left
 
@@ -103,3 +104,28 @@ def test_nothing_to_take_over(tmp_path):
     (tmp_path / "setup.py").write_text("from setuptools import setup\nsetup(name='x')\n")
     with pytest.raises(UsageError, match="no extension for Torch and no Triton kernel"):
         read_package(tmp_path, LocalRunner())
+
+
+OSI = "License :: OSI Approved :: "
+
+
+@pytest.mark.parametrize(
+    ("declared", "files", "licence", "why"),
+    [
+        (["MIT"], [], "MIT", ""),
+        (["Apache License, Version 2.0"], ["LICENSE"], "Apache-2.0", ""),
+        (["MIT OR Apache-2.0"], [], "MIT OR Apache-2.0", ""),
+        ([f"{OSI}MIT License", "MIT"], [], "MIT", ""),
+        ([], [], "", "names no licence, and has no LICENSE file"),
+        ([], ["LICENSE"], "", "LICENSE has a text"),
+        (["BSD"], [], "", "setup.py:1 says `BSD`"),
+        (["MIT", f"{OSI}Apache Software License"], [], "", "setup.py:2 says `License :: OSI"),
+        (["License :: Other/Proprietary License"], [], "", "Other/Proprietary License`"),
+        (["see the file"], [], "", "says `see the file`"),
+    ],
+)
+def test_licence(declared, files, licence, why):
+    parts = [DeclaredLicence(text, f"setup.py:{line}") for line, text in enumerate(declared, 1)]
+    found, reason = read_licence(parts, files)
+    assert found == licence
+    assert why in reason

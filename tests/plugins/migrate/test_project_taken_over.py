@@ -184,8 +184,5 @@ def test_two_extensions_that_bind_one_name(migrated):
         'CppExtension("demo.x_cpu", ["csrc/b.cpp"]), CUDAExtension("demo.x_cuda", ["csrc/g.cu"]),',
         files={"csrc/g.cu": CXX.format("g") + BINDING.format("g")},
     )
-    assert section_sources(document) == {
-        "demo-x-cpu": ["csrc/b.cpp"],
-        "demo-x-cuda": ["csrc/g.cu"],
-    }
+    assert section_sources(document) == {"demo-x-cpu": ["csrc/b.cpp"], "demo-x-cuda": ["csrc/g.cu"]}
     assert "`g` is bound here and by csrc/g.cu: the cuda variant has that one" in left[0]

@@ -42,12 +42,7 @@ def without_fallback(ops: Sequence[ResolvedOp]) -> tuple[ResolvedOp, ...]:
 
 
 def library(
-    files: FileSet,
-    folder: Path,
-    name: str,
-    *,
-    tested: bool = True,
-    root: Path | None = None,
+    files: FileSet, folder: Path, name: str, *, tested: bool = True, root: Path | None = None
 ) -> Path:
     """Compile launchers for the TVM-FFI that is here, or for the one in `root`.
 

@@ -31,11 +31,11 @@ def lines(release: str, name: str) -> list[str]:
     return (LOGS / release / f"{name}.log").read_text("utf-8").splitlines()
 
 
-def derivations(release: str, name: str = "build") -> dict[str, str]:
+def derivations(release: str) -> dict[str, str]:
     """Variant -> `.drv` file, of the builds in a recorded log and of what waits for them."""
     waiting = "torch214-cxx11-cpu-x86_64-linux"  # 2.8 does not tell of what it never started
     found = {waiting: f"/nix/store/{'0' * 32}-my-kernel-{waiting}.drv"}
-    for line in lines(release, name):
+    for line in lines(release, "build"):
         event = read_event(line)
         for word in f"{event.text} {event.fields}".split("'") if event else ():
             if word.startswith("/nix/store/") and word.endswith(".drv") and "-torch2" in word:

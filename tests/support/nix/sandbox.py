@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import grp
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,21 +46,6 @@ def why_not() -> str | None:
     namespaces = ("unshare", "--map-root-user", "--mount", "--pid", "--fork", "true")
     done = run(namespaces, cwd=ROOT)
     return None if done.returncode == 0 else f"no user namespaces: {done.stderr.strip()}"
-
-
-@contextmanager
-def nix_users(*, alone: bool = False) -> Iterator[None]:
-    """Share the few users that Nix builds as with other test processes, or have them alone."""
-    folder = Path(tempfile.gettempdir())
-    with (
-        (folder / "kbuild-nix-gate.lock").open("a") as gate,
-        (folder / "kbuild-nix-users.lock").open("a") as users,
-    ):
-        fcntl.flock(gate, fcntl.LOCK_EX)  # held while alone, so that nobody new comes in
-        fcntl.flock(users, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        if not alone:
-            fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
 
 
 @dataclass(frozen=True)
@@ -151,8 +133,7 @@ class Sandbox:
         folder = Path(project.partition("://")[2]) if isinstance(project, str) else project
         argv = (str(NIX), *verb, "--no-write-lock-file", *self.overrides(folder))
         target = f"{url}#{attribute}" if attribute else url
-        with nix_users():
-            done = run((*argv, target, *rest), cwd=place, env=self.environment(conf))
+        done = run((*argv, target, *rest), cwd=place, env=self.environment(conf))
         assert expect is None or done.returncode == expect, done.stdout + done.stderr
         return done
 
@@ -161,11 +142,7 @@ class Sandbox:
         return json.loads(self.nix(project, ("eval", "--json"), attribute, *rest).stdout)
 
     def build(
-        self,
-        project: Path | str,
-        attribute: str,
-        *options: str,
-        conf: Path | None = None,
+        self, project: Path | str, attribute: str, *options: str, conf: Path | None = None
     ) -> tuple[Path, str]:
         """The output's path, and what the builders said."""
         verb = ("build", "--no-link", "--json", "--print-build-logs", *options)

@@ -32,7 +32,6 @@ EXTENSION = f"extern void *PyModule_Create2(void *, int);\nvoid *PyInit_{ID}(voi
 Compiled = Callable[..., Output]
 Make = Callable[..., Output]
 Run = Callable[[Check, Output], list[Finding]]
-stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
 
 
 def test_a_bundled_library_is_checked_but_is_no_extension(make: Make, library, run: Run) -> None:

@@ -41,9 +41,7 @@ def test_a_kernel_that_ends_the_process(noarch: Make, warm: Path, source: str) -
 @needs_client
 @pytest.mark.parametrize(
     ("variant", "reason"),
-    [
-        (f"torch11-cxx11-cpu-{platform.machine()}-linux", "Torch version (1.1) does not match"),
-    ],
+    [(f"torch11-cxx11-cpu-{platform.machine()}-linux", "Torch version (1.1) does not match")],
 )
 def test_a_variant_for_elsewhere_is_said_not_skipped(
     make: Make, warm: Path, variant: str, reason: str

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from kbuild.checks.base import Finding, Output
-from kbuild.checks.ops import REGISTRARS, OpsCheck, check_ops_source
+from kbuild.checks.base import Finding
+from kbuild.checks.ops import REGISTRARS, check_ops_source
 
 HEAD = "import torch\nfrom ._ops import add_op_namespace_prefix, ops\n"
 
@@ -181,9 +181,3 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     found = findings(tmp_path, files)
     assert [finding.where for finding in found] == ["a.py", "b.py", "c.py"]
     assert all("so its ops are not known" in finding.what for finding in found)
-
-
-def test_as_a_check_on_an_output(tmp_path: Path) -> None:
-    (tmp_path / "__init__.py").write_text('import torch\ntorch.library.define("a::b", "()")\n')
-    found = list(OpsCheck().run(Output(tmp_path, None)))
-    assert [finding.check for finding in found] == ["ops"]

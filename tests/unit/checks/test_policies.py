@@ -13,12 +13,10 @@ from kbuild.project.variant import Variant
 from kbuild.system.version import Version
 
 
-def asking(
-    *versions: str, cpu: str = "x86_64", needed: tuple[str, ...] = ("libc.so.6",)
-) -> ElfFile:
+def asking(*versions: str, cpu: str = "x86_64") -> ElfFile:
     symbols = tuple(ElfSymbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
     needs = tuple(("libc.so.6", version) for version in versions)
-    return ElfFile("EM_ANY", cpu, True, needed, (), False, False, symbols, needs)
+    return ElfFile("EM_ANY", cpu, True, ("libc.so.6",), (), False, False, symbols, needs)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ def check(make: Make, tmp_path: Path) -> Check:
     return found
 
 
-def one(schema: str, function: str, *, name: str = "f") -> str:
+def one(schema: str, function: str) -> str:
     """A function, and an op that it implements."""
-    lines = (f'm.def("{schema}");', f'm.impl("f", TORCH_BOX(&{name}));')
+    lines = (f'm.def("{schema}");', 'm.impl("f", TORCH_BOX(&f));')
     return f"{function}\n{registration(*lines)}"
 
 

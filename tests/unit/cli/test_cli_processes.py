@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -119,35 +120,6 @@ class TestTests:
         assert not runner.calls
 
 
-class Compiler:
-    """A g++ 13 with its files, as far as the doctor asks."""
-
-    def __init__(self, root, *, static=True, assembler="2.40", glibc=36):
-        self.folder = root / "gcc" / "13"
-        self.folder.mkdir(parents=True)
-        for name in ("crtbegin.o", *(["libstdc++.a"] if static else [])):
-            (self.folder / name).write_text("")
-        self.assembler, self.glibc = assembler, glibc
-
-    def run(self, argv, **_):
-        return ProcessResult(tuple(argv), 0, self._answer(tuple(map(str, argv))), 0.0)
-
-    def _answer(self, command):
-        option = command[1]
-        if option.startswith("-print-file-name="):
-            name = option.partition("=")[2]
-            file = self.folder / name
-            return f"{file if file.exists() else name}\n"
-        if "-dM" in command:
-            macros = f"#define __GLIBC__ 2\n#define __GLIBC_MINOR__ {self.glibc}\n"
-            return macros if self.glibc else ""
-        if option == "-print-prog-name=as":
-            return "/usr/bin/as\n"
-        if command[0].endswith("/as"):
-            return f"GNU assembler (GNU Binutils) {self.assembler}\n"
-        return "g++ 13.2.0\n"
-
-
 class TestDoctor:
     FACTS = (
         '{"python": {"executable": "/p/bin/python", "include_dir": "", "version": "3.11.7",'
@@ -160,7 +132,7 @@ class TestDoctor:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
         monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
-        facts = __import__("json").loads(self.FACTS) | {"torch": None}
+        facts = json.loads(self.FACTS) | {"torch": None}
         monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
         (tmp_path / "os-release").write_text("ID=debian\n")
         found = diagnose(None, tmp_path, Pretend(), tmp_path / "os-release")
@@ -182,30 +154,12 @@ class TestDoctor:
         compiler.write_text("")
         compiler.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        facts = __import__("json").loads(self.FACTS)
+        facts = json.loads(self.FACTS)
         monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
         runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
         assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
         assert "too old" in items["C++ compiler"].details
-
-    @pytest.fixture
-    def links(self, tmp_path, monkeypatch):
-        """`links(Compiler(...))`: the line about portable links on a machine with that compiler."""
-        monkeypatch.setattr("sys.platform", "linux")
-        facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
-        os_release = tmp_path / "os-release"
-
-        def ask(compiler, release='ID=mint\nID_LIKE="ubuntu debian"\n'):
-            os_release.write_text(release)
-            (tmp_path / "g++").write_text("")
-            (tmp_path / "g++").chmod(0o755)
-            monkeypatch.setenv("PATH", str(tmp_path))
-            items = diagnose(None, tmp_path / "cache", compiler, os_release)
-            return next(item for item in items if item.name == "portable links")
-
-        return ask
 
     def test_here(self, kbuild):
         answer = kbuild("doctor", "--json")

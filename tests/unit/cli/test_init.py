@@ -76,11 +76,6 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
         "torch-ext/my_demo/__init__.py",
         "torch-ext/my_demo/layers/__init__.py",
     } <= set(found)
-    for path in found:
-        text = (root / path).read_text()
-        assert path.endswith("CARD.md") or not re.search(r"\{[{%]|[%}]\}", text), path
-        if path.endswith(".py"):
-            compile(text, path, "exec")
     assert len(found) == 14
 
 
@@ -138,16 +133,23 @@ def test_a_readme_of_ones_own_stays(kbuild, here):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("triton", "--backends", "cpu", "cuda"), "triton kernels are not compiled for cpu"),
-        (("cute", "--backends", "rocm"), "cute kernels are not compiled for rocm"),
-        (("tilelang", "--backends", "cuda,rocm"), "tilelang kernels are not compiled for rocm"),
-        (("ninetoothed", "--backends", "cpu"), "ninetoothed kernels are not compiled for cpu"),
-        (("cute", "--backends", "cuad"), "`cuad` is not a backend"),
-        (("cute", "--noarch"), "a kernel in cute cannot have the framework torch-noarch"),
+        ("--language triton --backends cpu cuda", "triton kernels are not compiled for cpu"),
+        ("--language cute --backends rocm", "cute kernels are not compiled for rocm"),
+        ("--language tilelang --backends cuda,rocm", "tilelang kernels are not compiled for rocm"),
+        ("--language ninetoothed --backends cpu", "ninetoothed kernels are not compiled for cpu"),
+        ("--language cute --backends cuad", "`cuad` is not a backend"),
+        ("--language cute --noarch", "a kernel in cute cannot have the framework torch-noarch"),
+        ("--framework tvm-ffi --backends cpu metal", "no tvm-ffi project for metal"),
+        ("--framework tvm-ffi --backends tpu", "no tvm-ffi project for tpu"),
+        ("--framework tvm-ffi --noarch", "--noarch is `--framework torch-noarch`"),
+        (
+            "--framework tvm-ffi --language triton --backends cpu",
+            "triton kernels are not compiled for cpu",
+        ),
     ],
 )
-def test_what_a_dsl_is_not_for(kbuild, here, options, words):
-    answer = kbuild("init", "demo", "--language", *options)
+def test_what_cannot_be_together(kbuild, here, options, words):
+    answer = kbuild("init", "demo", *options.split())
     assert answer.code == 2
     assert words in answer.err
     assert not (here / "demo").exists()
@@ -181,22 +183,6 @@ def test_tvm_ffi_projects_know_no_torch_below_python(kbuild, here, backends):
         if line.startswith("#include")
     }
     assert not {line for line in includes if "torch" in line or "ATen" in line}
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--backends", "cpu", "metal"], "no tvm-ffi project for metal"),
-        (["--backends", "tpu"], "no tvm-ffi project for tpu"),
-        (["--noarch"], "--noarch is `--framework torch-noarch`"),
-        (["--language", "triton", "--backends", "cpu"], "triton kernels are not compiled for cpu"),
-    ],
-)
-def test_what_tvm_ffi_is_not_for(kbuild, here, more, words):
-    answer = kbuild("init", "demo", "--framework", "tvm-ffi", *more)
-    assert answer.code == 2
-    assert words in answer.err
-    assert not (here / "demo").exists()
 
 
 def test_a_backend_without_sources_gets_no_project(kbuild, here, monkeypatch):

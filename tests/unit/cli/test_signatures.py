@@ -61,13 +61,7 @@ class TestGood:
         answer = kbuild("verify", signed, *trust, *BY_ME, "--json")
         assert answer.code == 0, answer.err
         assert answer.json == [
-            {
-                "variant": signed.name,
-                "ok": True,
-                "problems": [],
-                "identity": ME,
-                "issuer": ISSUER,
-            }
+            {"variant": signed.name, "ok": True, "problems": [], "identity": ME, "issuer": ISSUER}
         ]
 
     def test_without_any_network(self, kbuild, signed, trust, monkeypatch):

@@ -47,10 +47,7 @@ def toolchain(
 def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     code, answer = toolchain("list")
     assert code == 0
-    assert answer == {
-        "pinned": {**PINNED, "debian-nvcc": "12.4.131"},
-        "installed": [],
-    }
+    assert answer == {"pinned": {**PINNED, "debian-nvcc": "12.4.131"}, "installed": []}
     code, answer = toolchain("install", *PINNED)
     assert code == 0
     names = [entry["name"] for entry in answer["installed"]]

@@ -196,22 +196,6 @@ class TestRefused:
 
 @pytest.mark.quick
 class TestBuilding:
-    @pytest.fixture
-    def variant(self, demo):
-        """A built variant of `demo`."""
-        folder = demo / "build" / "torch-cuda"
-        folder.mkdir(parents=True)
-        metadata = {
-            "name": "demo",
-            "id": "_demo_cuda_1a2b3c4",
-            "version": 1,
-            "license": "MIT",
-            "python-depends": [],
-            "backend": {"type": "cuda"},
-        }
-        (folder / "metadata.json").write_text(json.dumps(metadata))
-        return folder
-
     @pytest.mark.quick
     def test_variants_for_tuning_are_not_published(self, kbuild, demo):
         answer = kbuild("build-and-upload", "demo", "--keep-all")

@@ -1,10 +1,10 @@
-"""What `kbuild tune` prints, on a terminal of 80 columns."""
+"""What `kbuild tune` prints, on a terminal of 80 columns, also of calls that it did not measure."""
 
 from __future__ import annotations
 
 import io
 
-from kbuild.cli.tune import print_tuning
+from kbuild.cli.tune import print_tuning, summarize_reasons
 from kbuild.dsl.tune.cases import make_case
 from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
@@ -46,3 +46,11 @@ def test_winner_spread_and_ties_fit():
     assert [line for line in out if line.startswith("k, launch 0, #2: { BLOCK_M = 2,")]
     assert "k 8,8192,8192 float16: #3 is as fast as #2, which comes first" in err
     assert max(map(len, (*out, *err[:1]))) <= 80
+
+
+def test_many_calls_have_a_line_for_each_reason():
+    calls = [(f"mm M={m}", "no candidate runs") for m in range(5)]
+    assert list(summarize_reasons([*calls, ("mm M=7", "it hangs")])) == [
+        "mm M=0 and 4 more: no candidate runs",
+        "mm M=7: it hangs",
+    ]

@@ -12,17 +12,9 @@ from kbuild.dsl.image_rows import image_rows, with_image_compilers
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget, KernelUnit
-from kbuild.plan.plan import (
-    AotKernel,
-    KernelInfo,
-    Requirements,
-    ToolchainSummary,
-    VariantPlan,
-)
-from kbuild.system.budget import Budget
+from kbuild.plan.plan import AotKernel, KernelInfo, Requirements, ToolchainSummary, VariantPlan
 from tests.support.cubins import cubin
 
-BUDGET = Budget(1, 1000)
 TABLE = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["k.py"]}
 KERNEL = AotKernel(read_section("gemm", TABLE), ("sm_90a",), "cuda13")
 

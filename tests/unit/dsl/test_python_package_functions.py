@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 import tomli
 
-from kbuild.dsl.python_package import (
-    PYTHON_FOLDER,
-    package_files,
-)
+from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.ops.section import read_section
 from kbuild.system import rendering
 

@@ -42,9 +42,7 @@ TUNING = 'hooks = "tuning"\n'
 
 
 def run(
-    said: dict[str, Any],
-    section: str = ONE + 'configs = "autotune"\n',
-    names: Any = PARAMETERS,
+    said: dict[str, Any], section: str = ONE + 'configs = "autotune"\n', names: Any = PARAMETERS
 ) -> tuple[Any, list[tuple[str, str]]]:
     """The op, and what is wrong: severity with message."""
     reading = read(HEAD + section)

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.workers import (
-    WorkerDiedError,
-    WorkerKind,
-    WorkerPool,
-    WorkerProcess,
-    start_worker,
-)
+from kbuild.dsl.workers import WorkerDiedError, WorkerKind, WorkerPool, WorkerProcess, start_worker
 
 KIND = WorkerKind((sys.executable, "-c", "import time; time.sleep(600)"), ())
 

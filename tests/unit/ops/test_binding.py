@@ -261,7 +261,7 @@ def test_parts_of_arguments():
     assert [name for name, _ in bound.flat()] == ["t.0", "t.1", "d", "n"]
     parameters = ("t.0", "t.1", "d.shape.1", "d.stride.0", "d.nan", "d.tf32", "n")
     assert [str(bound.source(name)) for name in parameters] == [
-        *("N", "eps", "size(x, 1)", "stride(x, 0)", "True", "False", "n"),
+        *("N", "eps", "size(x, 1)", "stride(x, 0)", "True", "False", "n")
     ]
     assert bound.source("d").kind == "descriptor"
     for name in ("t.2", "d.shape.2", "d.shape.x", "d.size.0", "x", "n.0"):

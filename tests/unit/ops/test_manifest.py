@@ -1,4 +1,4 @@
-"""`aot.json`: what a variant for tuning says of itself."""
+"""`aot.json` of a variant for tuning, and what the cache keeps of an image."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kbuild.ops.image import ImageParameter, KernelImage, TensorMap
 from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
 from kbuild.ops.model import TuneProposal
 from kbuild.ops.steps import Candidate
@@ -109,3 +110,40 @@ def test_sections_and_candidates_that_do_not_fit(tmp_path):
     (tmp_path / MANIFEST_FILE).write_text(json.dumps(data))
     with pytest.raises(UsageError, match="is not a dtype"):
         read_manifest(tmp_path)
+
+
+IMAGE = KernelImage(
+    language="triton",
+    arch="sm_90a",
+    kind="cubin",
+    entry="add_kernel",
+    parameters=(
+        ImageParameter("pointer", "*fp16", "x_ptr"),
+        ImageParameter("int", "i32", "n"),
+        ImageParameter("float", "fp32", "eps"),
+        ImageParameter("int", "u1", "flag"),
+        ImageParameter("tensor_map", "tensor_map", "desc"),
+        ImageParameter("int", "i32", "desc.shape.0"),
+        ImageParameter("int", "i64", "desc.stride.0"),
+        ImageParameter("global_scratch", "*i8"),
+        ImageParameter("profile_scratch", "*i8"),
+    ),
+    shared=49152,
+    threads=128,
+    cluster=(2, 1, 1),
+    scratch=256,
+    scratch_align=128,
+    tensor_maps=(TensorMap("desc", (64,), 2, 6, 3),),
+    registers=64,
+    constants={"BLOCK": 1024, "EVEN": True, "ACT": "gelu"},
+    divisible=frozenset({"x_ptr", "n"}),
+    ones=frozenset({"stride"}),
+    types={"x_ptr": "*fp16", "n": "i32"},
+    compiler={"triton": "3.9.0", "ptxas": "13.4"},
+)
+
+
+def test_round_trip():
+    text = json.dumps(IMAGE.to_json())
+    assert KernelImage.from_json(json.loads(text)) == IMAGE
+    assert hash(IMAGE) == hash(KernelImage.from_json(json.loads(text)))

@@ -54,40 +54,30 @@ def test_schemas(schema, words):
     one(text_of(schema=f'"{schema}"', shapes='{ x = ["N"], w = ["N"], out = "x" }'), SCHEMA, words)
 
 
-def test_results_that_are_arguments():
-    text = text_of(schema='"k(Tensor(a!) x) -> Tensor(a!)"', shapes='{ x = ["N"], out = "x" }')
-    one(text, SCHEMA, "is one of the arguments\n  hint: `torch.compile` accepts such an op only")
-
-
-def test_results_that_are_no_tensors():
-    text = text_of(schema='"k(Tensor x) -> int"', shapes='{ x = ["N"], out = "x" }')
-    one(text, SCHEMA, "a result is a `int`")
-
-
-def test_an_op_that_does_nothing():
-    text = text_of(schema='"k(Tensor x) -> ()"', shapes='{ x = ["N"] }')
-    one(text, SCHEMA, "returns nothing and writes to nothing\n  hint: add a result, or mark")
+@pytest.mark.parametrize(
+    ("schema", "shapes", "words"),
+    [
+        ("k(Tensor(a!) x) -> Tensor(a!)", '{ x = ["N"], out = "x" }',
+         "is one of the arguments\n  hint: `torch.compile` accepts such an op only"),
+        ("k(Tensor x) -> int", '{ x = ["N"], out = "x" }', "a result is a `int`"),
+        ("k(Tensor x) -> ()", '{ x = ["N"] }',
+         "returns nothing and writes to nothing\n  hint: add a result, or mark"),
+        ("k(int N) -> Tensor", '{ out = ["N"] }', "has no tensor argument"),
+        ("k(Tensor? x) -> Tensor", "{ out = [3] }", "has no tensor argument that is never None"),
+        ("k(Tensor?[2] x) -> Tensor", "{ out = [3] }",
+         "has no tensor argument that is never None"),
+        ("k(Tensor(a!) out) -> Tensor", '{ out = ["N"] }',
+         "the result is called `out`, as an argument is"),
+    ],
+)  # fmt: skip
+def test_schemas_with_their_shapes(schema, shapes, words):
+    text = text_of(schema=f'"{schema}"', shapes=shapes, dtypes='"float32"', grid="[1]")
+    one(text, SCHEMA, words)
 
 
 def test_no_ops():
     found = said(HEAD.replace("[[kernel.k.op]]\n", ""))
     assert "describes no op\n  hint: add a `[[kernel.k.op]]`" in found
-
-
-def test_an_op_without_tensors():
-    text = text_of(schema='"k(int N) -> Tensor"', shapes='{ out = ["N"] }', dtypes='"float32"')
-    one(text, SCHEMA, "has no tensor argument")
-
-
-@pytest.mark.parametrize("argument", ["Tensor? x", "Tensor?[2] x"])
-def test_an_op_whose_tensors_may_all_be_none(argument):
-    text = text_of(schema=f'"k({argument}) -> Tensor"', shapes="{ out = [3] }", grid="[1]")
-    one(text, SCHEMA, "has no tensor argument that is never None")
-
-
-def test_an_argument_called_out():
-    text = text_of(schema='"k(Tensor(a!) out) -> Tensor"', shapes='{ out = ["N"] }')
-    one(text, SCHEMA, "the result is called `out`, as an argument is")
 
 
 @pytest.mark.parametrize(

@@ -119,13 +119,7 @@ class TestAligned:
 def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
     launch = Launch(("k",), candidates=CANDIDATES)
     found = shipped_candidates(
-        launch,
-        (),
-        "k",
-        "k",
-        0,
-        ImageTarget.parse("sm_90a"),
-        without_memory=[CANDIDATES[1]],
+        launch, (), "k", "k", 0, ImageTarget.parse("sm_90a"), without_memory=[CANDIDATES[1]]
     )
     assert found == CANDIDATES[:3]
 

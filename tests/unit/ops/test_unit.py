@@ -369,7 +369,7 @@ class TestOnlyWhatACallCanHave:
                     "configs": "[{ BLOCK = 128 }]",
                     "constants": f"{{ {constants} }}",
                     **keys,
-                },
+                }
             )
         )
         rows = [dict(unit.constants) for unit in expand(op, ARCHS[:1]) if unit.aligned]

@@ -6,10 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from kbuild.pipeline.testing import (
-    ProjectTests,
-    TestProcess,
-)
+from kbuild.pipeline.testing import ProjectTests, TestProcess
 from kbuild.system.processes import LocalRunner
 
 

@@ -147,8 +147,8 @@ class Machine:
         self.cache = folder / "cache"
         monkeypatch.setenv("ROCM_PATH", str(folder / "none"))
 
-    def has_rocm(self, version: str = "7.2.1") -> None:
-        self.monkeypatch.setenv("ROCM_PATH", str(fake_rocm(self.folder / "rocm", version)))
+    def has_rocm(self) -> None:
+        self.monkeypatch.setenv("ROCM_PATH", str(fake_rocm(self.folder / "rocm", "7.2.1")))
 
     def tools(self):
         return find_toolchains(

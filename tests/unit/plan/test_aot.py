@@ -33,9 +33,9 @@ grid = ["cdiv(numel(x), BLOCK)"]
 CU130 = "torch-stable-abi211-cu130-x86_64-linux"
 
 
-def triton(name: str = "add", backend: str = '"cuda"', extra: str = "") -> str:
+def triton(name: str = "add", extra: str = "") -> str:
     return (
-        f'\n[kernel.{name}]\nbackend = {backend}\nlanguage = "triton"\n{extra}\n'
+        f'\n[kernel.{name}]\nbackend = "cuda"\nlanguage = "triton"\n{extra}\n'
         f'toolchain = "triton==3.9.0"\nsrc = ["dsl/add.py"]\n{OP.format(name=name)}'
     )
 

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plan.digest import (
-    differences,
-    digest_variant,
-    unaccounted,
-    validate_accounted,
-)
+from kbuild.plan.digest import differences, digest_variant, unaccounted, validate_accounted
 from kbuild.system.errors import CheckError
 
 

@@ -62,12 +62,7 @@ def test_only_sources_that_use_the_op_namespace_get_to_see_it(project) -> None:
 def test_python_files_and_pyext_are_shipped_and_generated_ones_are_not(project) -> None:
     made = project(BINDING + 'pyext = ["json"]\n', kernel("cpu"))
     targets = {file.target for file in plan(made, "torch213-*-cpu-x86_64-linux").files}
-    assert targets == {
-        "__init__.py",
-        "layers/__init__.py",
-        "layers/__init__.pyi",
-        "table.json",
-    }
+    assert targets == {"__init__.py", "layers/__init__.py", "layers/__init__.pyi", "table.json"}
 
 
 def test_a_kernel_that_needs_a_newer_toolkit_is_left_out_with_a_note(project) -> None:

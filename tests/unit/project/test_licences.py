@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.plan.metadata import Builder, Metadata, Provenance, UsedToolchain
-from kbuild.project.licences import (
-    accepted_licences,
-    metadata_entry,
-    spdx_doubt,
-)
+from kbuild.project.licences import accepted_licences, metadata_entry, spdx_doubt
 from kbuild.publish.hub.candidate import UploadCandidate, unaccepted_licences
 
 NAME = "nvidia-cutlass-dsl"

@@ -59,8 +59,7 @@ def test_an_include_is_one_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "part",
-    ["/*", "/**", "/**/", "#", "'", 'R"', 'R"x(', "\\\n", "\\\r\n/**/", "/*\n", '"\\', "(#"],
+    "part", ["/*", "/**", "/**/", "#", "'", 'R"', 'R"x(', "\\\n", "\\\r\n/**/", "/*\n", '"\\', "(#"]
 )
 def test_time_grows_with_the_text(part: str) -> None:
     for source in (part * 20_000, f"#{part * 20_000}"):

@@ -1,15 +1,16 @@
-"""Schemas of ops from C++ signatures."""
+"""Schemas of ops from C++ signatures, and what modules of pybind11 bind."""
 
 from __future__ import annotations
 
 import pytest
 
 from kbuild.sources.cxx_signatures import read_signature
+from kbuild.sources.pybind import read_pybind_module
 from kbuild.system.errors import ConfigError
 
 
-def schema(text, name="f"):
-    found = read_signature(name, [("cpp_sources", text)], "at::Tensor", macros=["FLAG"])
+def schema(text):
+    found = read_signature("f", [("cpp_sources", text)], "at::Tensor", macros=["FLAG"])
     return found.schema
 
 
@@ -112,3 +113,36 @@ def test_functions_of_namespaces():
 
 def test_two_spellings_of_a_type_are_no_overload():
     assert schema("torch::Tensor f(torch::Tensor x);\nat::Tensor f(at::Tensor x) {}")
+
+
+def test_functions_of_pybind():
+    text = (
+        "int before;\n"
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
+        '  m.def("forward", &lltm_forward, "LLTM forward");\n'
+        '  m.def("backward", lltm_backward, py::arg("x"));\n'
+        "} int after;\n"
+    )
+    module = read_pybind_module(text)
+    assert tuple(function[:4] for function in module.functions) == (
+        ("forward", "lltm_forward", "LLTM forward", ()),
+        ("backward", "lltm_backward", "", (("x", ""),)),
+    )
+    assert module.others == ()
+    assert (module.before, module.height, module.after) == ("int before;\n", 3, " int after;\n")
+    assert read_pybind_module("int before;") is None
+
+
+def test_other_things_of_pybind():
+    text = """PYBIND11_MODULE(a, m) {
+      m.doc() = "demo";
+      m.def("f", &ns::f, py::arg("x") = 1.5, "y"_a = py::none()).def("g", &g);
+      py::class_<A>(m, "A");
+      m.def("h", []() { return 1; });
+    }"""
+    module = read_pybind_module(text)
+    assert tuple(function[:4] for function in module.functions) == (
+        ("f", "ns::f", "", (("x", "1.5"), ("y", "py::none()"))),
+        ("g", "g", "", ()),
+    )
+    assert [line for line, _ in module.others] == [4, 5]

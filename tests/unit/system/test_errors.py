@@ -11,11 +11,8 @@ from kbuild.system.errors import Problem, grouped, in_groups, marked_source
 HEAVY = "`torch/extension.h` pulls in all of Torch"
 
 
-def doubts(count: int, message: str = HEAVY) -> list[Problem]:
-    return [
-        Problem(f"{n}.cpp", n + 1, "", message.format(n), "include less", "warning")
-        for n in range(count)
-    ]
+def doubts(count: int) -> list[Problem]:
+    return [Problem(f"{n}.cpp", n + 1, "", HEAVY, "include less", "warning") for n in range(count)]
 
 
 def told(*sentences: str) -> list[tuple[str, str]]:

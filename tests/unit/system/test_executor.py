@@ -1,4 +1,4 @@
-"""Many builds at once: processes, time, failures and Ctrl-C."""
+"""Many builds at once: processes, time, failures and Ctrl-C; the time that is left."""
 
 from __future__ import annotations
 
@@ -209,18 +209,22 @@ def test_another_launcher_must_be_there() -> None:
         other_launcher({"KBUILD_COMPILER_LAUNCHER": "no-such-cache"})
 
 
+class Progress:
+    """Remembers what is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, str]] = []
+        self.left: list[float | None] = []
+
+    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+        self.seen.append((done, total, label))
+        self.left.append(left_s)
+
+
 def test_the_total_of_builds_that_are_known_stays() -> None:
-    seen: list[tuple[int, int]] = []
-    left: list[float | None] = []
-    now = [0.0]
-
-    class Progress:
-        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
-            seen.append((done, total))
-            left.append(left_s)
-
+    progress, now = Progress(), [0.0]
     units = {"a.cpp": 10.0, "b.cpp": 10.0, "so": 0.0}
-    together = CombinedProgress(Progress(), {"one": units, "two": units}, lambda: now[0])
+    together = CombinedProgress(progress, {"one": units, "two": units}, lambda: now[0])
     first, second = together.part("one"), together.part("two")
     first(1, 2, "an image")
     first(2, 2, "another")
@@ -230,62 +234,46 @@ def test_the_total_of_builds_that_are_known_stays() -> None:
     first(3, 3, "so")
     together.finish("two")
     together.finish("one")
-    assert seen == sorted(seen)
-    assert {total for _, total in seen} == {6}
-    assert seen[-1] == (6, 6)
-    assert left[:3] == [None, None, None]  # less than a third
-    assert left[3] == pytest.approx(10)  # ten seconds for a half
-    assert left[-1] == 0
+    counts = [(done, total) for done, total, _ in progress.seen]
+    assert counts == sorted(counts)
+    assert {total for _, total in counts} == {6}
+    assert counts[-1] == (6, 6)
+    assert progress.left[:3] == [None, None, None]  # less than a third
+    assert progress.left[3] == pytest.approx(10)  # ten seconds for a half
+    assert progress.left[-1] == 0
 
 
 def test_what_a_build_has_in_hand_advances() -> None:
-    left: list[float | None] = []
-    now = [0.0]
-
-    class Progress:
-        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
-            left.append(left_s)
-
+    progress, now = Progress(), [0.0]
     units = {"long.cu": 100.0}
-    together = CombinedProgress(Progress(), {"one": units, "two": units}, lambda: now[0])
+    together = CombinedProgress(progress, {"one": units, "two": units}, lambda: now[0])
     first = together.part("one")
     now[0] = 20.0
     together.part("two")
     now[0] = 100.0
     first(1, 1, "long.cu")
-    assert left == [pytest.approx(100 * 20 / 180)]  # a hundred units, of which eighty are done
+    assert progress.left == [pytest.approx(100 * 20 / 180)]  # of a hundred units, eighty are done
 
 
 def test_images_are_done_by_their_share() -> None:
-    left: list[float | None] = []
-    now = [0.0]
-
-    class Progress:
-        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
-            left.append(left_s)
-
+    progress, now = Progress(), [0.0]
     units = {f"{IMAGES}k for sm_80": 50.0, f"{IMAGES}k for sm_90": 50.0}
-    update = CombinedProgress(Progress(), {"one": units}, lambda: now[0]).part("one")
+    update = CombinedProgress(progress, {"one": units}, lambda: now[0]).part("one")
     now[0] = 30.0
     update(5, 10, f"{IMAGES}k: op sm_80 float32")
     update(10, 10, f"{IMAGES}k: op sm_90 float32")
-    assert left == [pytest.approx(30), pytest.approx(0)]
+    assert progress.left == [pytest.approx(30), pytest.approx(0)]
 
 
 def test_images_of_one_kernel_are_no_progress_of_another() -> None:
-    seen: list[tuple[int, int, str]] = []
-
-    class Progress:
-        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
-            seen.append((done, total, label))
-
+    progress = Progress()
     units = {f"{IMAGES}{kernel} for sm_80": 1.0 for kernel in ("a", "b")}
-    update = CombinedProgress(Progress(), {"one": {**units, "so": 0.0}}).part("one")
+    update = CombinedProgress(progress, {"one": {**units, "so": 0.0}}).part("one")
     update(9, 9, f"{IMAGES}a: op sm_80")
     update(1, 9, f"{IMAGES}b: op sm_80")
     update(9, 9, f"{IMAGES}b: op sm_80")
-    assert [done for done, _, _ in seen] == [1, 1, 2]
-    assert seen[-1][1:] == (3, "op sm_80")
+    assert [done for done, _, _ in progress.seen] == [1, 1, 2]
+    assert progress.seen[-1][1:] == (3, "op sm_80")
 
 
 def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:

@@ -10,11 +10,7 @@ import pytest
 
 from kbuild.system.errors import StorageError
 from kbuild.system.files import FileSet, replace_atomically
-from kbuild.system.os_errors import (
-    errors_about,
-    explain_os_error,
-    system_refusal_in,
-)
+from kbuild.system.os_errors import errors_about, explain_os_error, system_refusal_in
 
 
 def provoked(act) -> StorageError:

@@ -3,11 +3,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kbuild.system.processes import (
-    KEPT_CHARACTERS,
-    LocalRunner,
-    canonical_interpreter,
-)
+from kbuild.system.processes import KEPT_CHARACTERS, LocalRunner, canonical_interpreter
 
 _LONG = "import sys; [print(f'{n:07} ' + 'x' * 91) for n in range(100_000)]; sys.exit(3)"
 """Prints 10 MB."""

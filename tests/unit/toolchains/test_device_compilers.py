@@ -8,10 +8,7 @@ import pytest
 from kbuild.plan.plan import Requirements
 from kbuild.project.variant import host_system
 from kbuild.system.version import Version
-from kbuild.toolchains.device_compilers import (
-    DeviceCompiler,
-    nvcc_host_compiler,
-)
+from kbuild.toolchains.device_compilers import DeviceCompiler, nvcc_host_compiler
 from kbuild.toolchains.facts import FactCache
 from tests.support.fake_machine import FakeRunner, fake_torch, machine
 

@@ -19,34 +19,16 @@ from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 
 PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
-    "cuda": (
-        1,
-        "a1646be2a43d71fd",
-        "toolchains/wheels/cuda.py",
-        "toolchains/link_stubs.py",
-    ),
-    "torch": (
-        1,
-        "16ef903a913b14c9",
-        "toolchains/wheels/frameworks.py",
-        "toolchains/link_stubs.py",
-    ),
+    "cuda": (1, "a1646be2a43d71fd", "toolchains/wheels/cuda.py", "toolchains/link_stubs.py"),
+    "torch": (1, "16ef903a913b14c9", "toolchains/wheels/frameworks.py", "toolchains/link_stubs.py"),
     "tvm-ffi": (
         1,
         "16ef903a913b14c9",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
-    "debian-nvcc": (
-        2,
-        "c75db3e4e19e1400",
-        "plugins/debian/nvcc.py",
-    ),
-    "languages": (
-        1,
-        "cadd9514f4df4edf",
-        "dsl/environment.py",
-    ),
+    "debian-nvcc": (2, "c75db3e4e19e1400", "plugins/debian/nvcc.py"),
+    "languages": (1, "cadd9514f4df4edf", "dsl/environment.py"),
 }
 CURRENT = {
     "cuda": cuda._LAYOUT,

@@ -14,10 +14,7 @@ import pytest
 from kbuild.checks.readers import hip_bundles
 from kbuild.checks.readers import nvidia as cuda
 from kbuild.checks.readers.device_code import read_device_code
-from kbuild.checks.readers.device_image import (
-    DeviceCodeError,
-    DeviceImage,
-)
+from kbuild.checks.readers.device_image import DeviceCodeError, DeviceImage
 from tests.support.device_code import MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 Reader = Callable[[mmap, int, int], Iterator[DeviceImage]]

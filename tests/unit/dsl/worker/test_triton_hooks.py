@@ -143,10 +143,7 @@ class TestTuner:
             nargs["x"].copy_(kept["x"])
 
         one = tuner(
-            user_defined_pre_hook=True,
-            user_defined_post_hook=True,
-            pre_hook=pre,
-            post_hook=post,
+            user_defined_pre_hook=True, user_defined_post_hook=True, pre_hook=pre, post_hook=post
         )
         said = hooks_of([one], [config()], ARGUMENTS)
         assert said["reset"] == [["out", "nan"]]

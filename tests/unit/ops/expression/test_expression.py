@@ -15,9 +15,7 @@ from kbuild.ops.expression import (
     parse,
     parse_condition,
 )
-from kbuild.ops.expression.nodes import (
-    Name,
-)
+from kbuild.ops.expression.nodes import Name
 from tests.support.expression_cases import NAMES, evaluated_by_python, expressions, values
 
 

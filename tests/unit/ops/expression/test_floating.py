@@ -27,7 +27,6 @@ FORMULAS = (
 )
 NUMBERS = (-3, 0, 1, 2, 7, 64, 2**40)
 VALUES = (0.0, -1.5, 0.1, 1e300, 3.0)
-NAMES = {name: f"double(f.{name})" for name in ("scale", "eps")}
 
 
 def value(text: str, numbers: dict[str, int], floats: dict[str, float]) -> float | None:

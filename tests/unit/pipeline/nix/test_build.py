@@ -1,8 +1,10 @@
-"""What is read from Nix's own log, as three releases of Nix wrote it."""
+"""What is read from Nix's own log, and what has to stay free of Nix."""
 
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from kbuild.pipeline.nix.build import NixBuildMonitor
 from kbuild.pipeline.nix.flake import store_path_name
 from kbuild.system.ui import Ui
 from tests.support.nix.recorded import RELEASES, lines
+from tests.support.projects import BINDING, kernel, write_project
 
 VARIANTS = [f"torch2{minor}-cxx11-cpu-x86_64-linux" for minor in (11, 12, 13, 14)]
 
@@ -36,9 +39,9 @@ def label(derivation):
     return next((variant for variant in VARIANTS if variant in name), name)
 
 
-def played(release, log, folder, *, verbosity=0):
+def played(release, log, folder):
     err, shown = io.StringIO(), Shown()
-    ui = Ui(out=io.StringIO(), err=err, verbosity=verbosity, environ={})
+    ui = Ui(out=io.StringIO(), err=err, environ={})
     watch = NixBuildMonitor(label, folder, ui, shown, Ticks())
     for line in lines(release, log):
         watch.listen(line)
@@ -92,3 +95,32 @@ def test_a_machine_that_cannot_build_is_named(tmp_path):
     watch.listen('@nix {"action":"msg","level":0,"msg":"error: ' + words + '"}')
     watch.listen('@nix {"action":"msg","level":0,"msg":"error: Cannot build \'' + file + "'.\"}")
     assert watch.reasons[file] == "on ssh-ng://one: Path '/tmp' is world-writable"
+
+
+SCRIPT = """
+import sys
+from kbuild.__main__ import main
+code = main(sys.argv[1:])
+loaded = sorted(name for name in sys.modules if name.startswith("kbuild.pipeline.nix"))
+print(code, loaded, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("list-variants",), ("plan", "--no-toolchain", "--json"), ("check-config",)]
+)
+def test_looking_needs_no_nix(tmp_path, words):
+    root = write_project(tmp_path, BINDING, kernel("cpu"))
+    (root / "flake.nix").write_text("{ kbuild = 1; }\n")
+    command = (sys.executable, "-c", SCRIPT, *words, str(root))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
+    assert done.stderr.splitlines()[-1] == "0 []"
+
+
+def test_a_build_by_nix_loads_no_toolchain(tmp_path):
+    script = (
+        "import sys, kbuild.pipeline.nix_build; print([n for n in sys.modules if 'wheels' in n])"
+    )
+    command = (sys.executable, "-c", script)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
+    assert done.stdout.strip() == "[]"

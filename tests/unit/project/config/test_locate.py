@@ -1,4 +1,4 @@
-"""Problems point at the line where the key or the list element is written."""
+"""Problems, also later ones, point at the line where the key or the list element is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kbuild.project.config.issue import Issue
+from kbuild.project.config.load import locate_issues
 from kbuild.project.config.locate import LineIndex
+from kbuild.system.sourcetree import SourceTree
 
 TEXT = '''\
 # a comment with [brackets] = "and quotes
@@ -149,3 +152,32 @@ def test_every_path_of_any_document_is_found(data):
     for path in paths_in(tomli.loads(text)):
         assert path in lines, f"{path} in {text!r}"
         assert 1 <= lines.of(path) <= text.count("\n") + 1
+
+
+LOADED = """\
+[kernel.k]
+src = ["k.py"]
+
+[[kernel.k.op]]
+args = { a = "x" }
+"""
+
+
+def test_lines_of_a_loaded_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build.toml").write_text(LOADED)
+    issues = [
+        Issue(("kernel", "k", "op", 0, "args", "a"), "has no parameter"),
+        Issue(("kernel", "k", "op", 0, "grid", 1), "is unknown", "a hint"),
+    ]
+    assert [str(problem) for problem in locate_issues(issues, SourceTree(tmp_path))] == [
+        """\
+build.toml:4: kernel.k.op[0].grid: is unknown
+    [[kernel.k.op]]
+    ^^^^^^^^^^^^^^^
+  hint: a hint""",
+        """\
+build.toml:5: kernel.k.op[0].args.a: has no parameter
+    args = { a = "x" }
+                 ^^^""",
+    ]

@@ -6,11 +6,7 @@ from pathlib import Path
 
 from kbuild.plan.project import backend_catalog
 from kbuild.project.config.file_model import build_file_type
-from kbuild.project.config.schema import (
-    field_descriptions,
-    json_schema,
-    models_in,
-)
+from kbuild.project.config.schema import field_descriptions, json_schema, models_in
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "build-toml.md"
 

@@ -61,8 +61,5 @@ def facts() -> CardFacts:
 @pytest.fixture
 def other_facts(facts) -> CardFacts:
     """The same kernel a version later."""
-    public_api = replace(
-        PUBLIC_API,
-        functions=(PublicFunction("relu", ("x", "y"), ("x", "y")),),
-    )
+    public_api = replace(PUBLIC_API, functions=(PublicFunction("relu", ("x", "y"), ("x", "y")),))
     return replace(facts, version=2, public_api=public_api, variants=facts.variants[:1], runs=())

@@ -1,16 +1,17 @@
-"""Templates filled with facts, and filled cards filled again."""
+"""Templates filled with facts, filled cards filled again, and cards on the disk."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kbuild.publish.card import CardError, card_text
+from kbuild.publish.card import CardError, card_text, write_card
 from kbuild.publish.card.markdown import split_blocks
 from kbuild.publish.card.sections import SECTIONS
 
@@ -212,3 +213,44 @@ def test_hand_written_text_survives_byte_for_byte(facts, other_facts, pieces, la
         assert found[:-1] == [text for text, _ in pieces]
         assert found[-1].removeprefix(last) in {"", "\n"}
     assert card_text(twice, facts) == once
+
+
+TEMPLATE = "# {{ name }}\n\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Fills the card in `tmp_path`."""
+
+    def put(facts, template=TEMPLATE, **how):
+        make = partial(card_text, facts=facts)
+        return write_card(make, template, tmp_path / "CARD.md", **how)
+
+    return put
+
+
+def test_a_card(write, facts, tmp_path):
+    written = write(facts)
+    assert (written.path, written.changed, written.edited) == (tmp_path / "CARD.md", True, False)
+    assert (tmp_path / "CARD.md").read_text() == card_text(TEMPLATE, facts)
+
+
+def test_an_edited_card_keeps_its_text(write, facts, other_facts, tmp_path):
+    write(facts)
+    card = tmp_path / "CARD.md"
+    card.write_text(card.read_text().replace("# relu", "# My title"))
+    for template in (TEMPLATE, "# Another\n"):
+        written = write(other_facts, template)
+        assert written.edited
+        assert "# My title\n" in card.read_text()
+        assert "version=2" in card.read_text()
+    assert not write(other_facts, force=True).edited
+    assert "# My title" not in card.read_text()
+
+
+def test_a_faulty_card_leaves_the_old_one(write, facts, tmp_path):
+    write(facts)
+    before = (tmp_path / "CARD.md").read_bytes()
+    with pytest.raises(CardError):
+        write(facts, "TODO\n")
+    assert (tmp_path / "CARD.md").read_bytes() == before

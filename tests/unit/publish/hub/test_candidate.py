@@ -1,4 +1,4 @@
-"""What is uploaded is accounted for: nothing lies in a variant that its digest does not count."""
+"""What is uploaded is accounted for; what is refused is said once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from kbuild.plan.digest import digest_variant
 from kbuild.publish.card.markdown import with_notice
 from kbuild.publish.hub.candidate import UploadCandidate, examine_candidate, upload_obstacles
+from kbuild.publish.hub.preflight import UploadObstacle, UploadRefusedError
 from kbuild.publish.upload import overruled_warnings
 
 NAME = "torch-cpu"
@@ -81,3 +82,20 @@ def test_a_card_of_another_tool_says_what_is_overruled() -> None:
     )
     assert "> The author overruled what the check `load` found in `two`: slow.\n" in card
     assert with_notice(card, dirty=(), noncompliant=()) == "# Card\n"
+
+
+def test_what_is_said_of_several_variants_is_said_once():
+    reasons = [
+        UploadObstacle("torch212-cpu", "no commit", "use git"),
+        UploadObstacle("token", "is missing"),
+        UploadObstacle("torch213-cpu", "no commit", "use git"),
+        UploadObstacle("torch214-cpu", "no commit", "use git"),
+    ]
+    error = UploadRefusedError("nothing was sent:", reasons)
+    assert str(error) == (
+        "nothing was sent:\n"
+        "  torch212-cpu and 2 more: no commit\n"
+        "    hint: use git\n"
+        "  token: is missing"
+    )
+    assert len(error.to_json()["reasons"]) == 4

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.publish.hub.changes import (
-    conflicting_paths,
-    split_into_commits,
-    version_changes,
-)
+from kbuild.publish.hub.changes import conflicting_paths, split_into_commits, version_changes
 from kbuild.publish.hub.layout import UploadLayout, variant_of
 from kbuild.publish.hub.repository import RemoteFile, RemoteFiles, read_upload_file
 

@@ -1,3 +1,5 @@
+"""Where headers of dependencies are found, and which release is pinned."""
+
 from __future__ import annotations
 
 import os
@@ -16,7 +18,10 @@ from kbuild.toolchains.dependency_headers.pins import (
     DependencyHeaders,
     PinnedLibrary,
     PinnedWheel,
+    dependency_headers,
+    digest_of_folders,
     pin_of,
+    tree_mismatch,
 )
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_versions
 from tests.support.cutlass_trees import COMMIT, FakeGit, make_tree, members, tree_files
@@ -257,3 +262,48 @@ class TestUnavailable:
             assert raised.value.hint.splitlines()[1:] == [
                 "    kbuild build --with-source metal-cpp=metal-cpp-26"
             ]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "version", "wheel"), [("2025.3", "0.8", True), ("2026.1", "0.9.2", False)]
+)
+def test_a_release_by_compiler(compiler: str, version: str, wheel: bool) -> None:
+    pin = pin_of("sycl_tla", Version.parse(compiler))
+    assert (pin.version, pin.tag, pin.wheel is not None) == (version, f"v{version}", wheel)
+    assert pin.title == f"SYCL*TLA {version}"
+
+
+@pytest.mark.parametrize("compiler", [None, Version((2024, 1))])
+def test_no_release_for_the_compiler(compiler: Version | None) -> None:
+    with pytest.raises(ToolchainError, match=r"no release of SYCL\*TLA") as raised:
+        pin_of("sycl_tla", compiler)
+    assert "2025.3" in raised.value.hint
+
+
+PIN = pin_of("cutlass_3_8")
+
+
+def test_another_release(tmp_path: Path) -> None:
+    assert tree_mismatch(PIN, make_tree(tmp_path, "4.0.0")) == "is CUTLASS 4.0.0, not 3.8.0"
+
+
+def test_a_dependency_whose_headers_do_not_say_their_release(tmp_path: Path) -> None:
+    pin = pin_of("metal-cpp")
+    (tmp_path / "Metal").mkdir()
+    (tmp_path / "Metal" / "Metal.hpp").write_text("")
+    assert tree_mismatch(pin, tmp_path) is None
+    source = dependency_headers(pin, tmp_path, "", "")
+    assert (source.fact, source.include_dirs) == ("KBUILD_METAL_CPP_INCLUDE_DIRS", (tmp_path,))
+
+
+def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
+    one, two = make_tree(tmp_path / "one"), make_tree(tmp_path / "two")
+    (two / "README").write_text("not a header")
+    (two / "include" / ".cache").mkdir()
+    (two / "include" / ".cache" / "x").write_text("")
+    digests = [
+        digest_of_folders(dependency_headers(PIN, root, "", "").include_dirs) for root in (one, two)
+    ]
+    assert digests[0] == digests[1]
+    (two / "include/cutlass/cutlass.h").write_text("// edited\n")
+    assert digest_of_folders(dependency_headers(PIN, two, "", "").include_dirs) != digests[0]

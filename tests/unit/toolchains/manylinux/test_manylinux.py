@@ -9,11 +9,7 @@ import pytest
 
 from kbuild.system.processes import ProcessResult
 from kbuild.system.store import open_store
-from kbuild.toolchains.manylinux.compiler import (
-    DEFAULT_POLICY,
-    LOADERS,
-    policy_interface,
-)
+from kbuild.toolchains.manylinux.compiler import DEFAULT_POLICY, LOADERS, policy_interface
 from kbuild.toolchains.manylinux.environment import (
     link_environment,
     manylinux_linking,

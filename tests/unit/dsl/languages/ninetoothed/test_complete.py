@@ -322,11 +322,7 @@ def test_a_number_that_premake_fixes_is_no_argument():
             {},
             "no integer argument selects the grid of `k`",
         ),
-        (
-            [config(grid="size(x, 0) ** 2")],
-            {},
-            "the grid of `k` is `size(x, 0) ** 2`",
-        ),
+        ([config(grid="size(x, 0) ** 2")], {}, "the grid of `k` is `size(x, 0) ** 2`"),
         (
             [config(SQUARE)],
             {"shapes": '{ x = ["M", 256], y = [256, 512], out = ["M", 512] }'},

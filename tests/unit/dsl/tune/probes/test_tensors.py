@@ -87,11 +87,7 @@ class TestInputs:
         arguments = [{"writes": True}, {"writes": False}, {}]
         given = [torch.ones(1), torch.ones(1), 5]
         made = devices.copies(given, arguments)
-        assert [one is other for one, other in zip(made, given, strict=True)] == [
-            False,
-            True,
-            True,
-        ]
+        assert [one is other for one, other in zip(made, given, strict=True)] == [False, True, True]
         assert devices.results(None, given, arguments) == [given[0]]
         assert devices.results((given[1],), given, arguments) == [given[1], given[0]]
 

@@ -80,9 +80,7 @@ def test_algos(tmp_path):
         "say(call(5, algo=0), call(5, algo=1), call(5, algo=2), call(5, algo=3), call(5, algo=-1),"
         " lib.add_get_num_algos(), default)"
     )
-    assert joined(tmp_path, script, *sets) == [
-        *([0, 128], [0, 256], [0, 64], [1, 0], [1, 0], 3, 0),
-    ]
+    assert joined(tmp_path, script, *sets) == [*([0, 128], [0, 256], [0, 64], [1, 0], [1, 0], 3, 0)]
 
 
 def test_load_and_unload(tmp_path):
