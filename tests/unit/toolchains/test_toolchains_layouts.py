@@ -44,7 +44,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "cadd9514f4df4edf",
+        "dd7d472e16fdb597",
         "dsl/environment.py",
     ),
 }
