@@ -29,7 +29,7 @@ from kbuild.dsl.languages.triton.export.signature import (
     variant_of,
 )
 from kbuild.ops.bound_launch import BoundLaunch
-from kbuild.ops.image import UnitImage
+from kbuild.ops.image import KernelImage
 from kbuild.ops.language import ExportedFiles, Exporter, Flavour, ResolvedTargets
 from kbuild.ops.steps import Pairs
 from kbuild.ops.unit import ImageTarget, KernelUnit
@@ -200,16 +200,22 @@ class CutileExporter(Exporter):
             bound = BoundLaunch(order.name, (), ())
             images = compiler.compile(order, paths[0].parent, [(unit, bound) for unit in requests])
         files, axes = FileSet(), [str(axis) for axis in grid]
-        for image in images:
-            variant = variant_of(name, image.unit.target, signature, order.options, axes)
-            files = files.merge(
-                write_source(variant, grid, _renamed(image), image.code, target.name)
-            )
+        for unit_image in images:
+            image = _renamed(unit_image.image)
+            typed = _with_types(signature, image)
+            variant = variant_of(name, image.target, typed, order.options, axes)
+            files = files.merge(write_source(variant, grid, image, unit_image.code, target.name))
         return ExportedFiles(files, target.parent)
 
 
-def _renamed(unit_image: UnitImage) -> Any:
+def _renamed(image: KernelImage) -> KernelImage:
     """The image with parameters called as in C; `ones` are passed, and checked by the function."""
-    image = unit_image.image
     parameters = tuple(replace(p, name=p.name.replace(".", "_")) for p in image.parameters)
     return replace(image, parameters=parameters, divisible=frozenset(), ones=frozenset())
+
+
+def _with_types(signature: ExportSignature, image: KernelImage) -> ExportSignature:
+    """The signature with the image's types: annotations of the kernel may ask for 64 bits."""
+    types = {parameter.name: parameter.type for parameter in image.parameters}
+    arguments = (replace(argument, type=types[argument.name]) for argument in signature.arguments)
+    return replace(signature, arguments=tuple(arguments))
