@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.backends.capability import Capability
 from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
 from kbuild.ops.dialects import OptionKind
+from kbuild.ops.expression import parse
 from kbuild.ops.language import (
     LANGUAGES,
+    KernelFunction,
     Language,
     ResolvedTargets,
     constants_of,
@@ -20,8 +23,10 @@ from kbuild.ops.language import (
     release_facts,
     with_companions,
 )
+from kbuild.ops.model import OpSpec
 from kbuild.ops.steps import ArgumentSource
 from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
 from kbuild.system.version import Version
 
@@ -179,6 +184,18 @@ class Cutile(Language):
     ) -> str | None:
         """See `Language.program`."""
         return _ASSEMBLER
+
+    def complete(
+        self,
+        op: OpSpec,
+        functions: Mapping[str, KernelFunction],  # noqa: ARG002
+        place: IssueCollector,  # noqa: ARG002
+    ) -> OpSpec | None:
+        """Require that no stride is negative, as only those of Torch never are."""
+        given = (name for name in op.inputs if name not in (*op.optional, *op.contiguous))
+        ranks = ((name, rule.rank or 0) for name in given if (rule := op.shape(name)) is not None)
+        strides = (f"stride({name}, {at}) >= 0" for name, rank in ranks for at in range(rank))
+        return replace(op, require=(*op.require, *map(parse, strides)))
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

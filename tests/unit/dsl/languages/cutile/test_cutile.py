@@ -144,6 +144,17 @@ args = { again = "x" }
     assert found["out"]["aliases"] == []
 
 
+def test_negative_strides_are_refused():
+    text = """
+schema = "k(Tensor x, Tensor y) -> Tensor out"
+shapes = { x = ["M", "N"], y = ["M", "N"], out = ["M", "N"] }
+dtypes = ["float32"]
+contiguous = ["y"]
+"""
+    op = CUTILE.complete(op_of(HEAD + text), {}, IssueCollector((), []))
+    assert [str(rule) for rule in op.require] == ["stride(x, 0) >= 0", "stride(x, 1) >= 0"]
+
+
 def test_constants_and_options():
     text = """
 schema = "k(Tensor x) -> Tensor out"
