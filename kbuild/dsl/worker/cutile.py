@@ -73,7 +73,7 @@ def _is_constant(annotation: Any) -> bool:
 
 
 class KernelCall:
-    """What is known of the calls of a unit: a constraint for each parameter of the kernel."""
+    """A constraint for each parameter of the kernel, from all that is known of a unit's calls."""
 
     def __init__(self, kernel: CutileKernel, request: Mapping[str, Any]) -> None:
         self._kernel = kernel

@@ -160,8 +160,8 @@ class Cutile(Language):
         old = [arch for arch in archs or () if Capability.parse(arch).base < _OLDEST_ARCH.base]
         notes = [f"{arch}: cuTile compiles for {_OLDEST_ARCH} and later; left out" for arch in old]
         rest = None if archs is None else [arch for arch in archs if arch not in old]
-        found = cuda_targets(rest, _release(pins)["archs"], DISTRIBUTION)
-        return ResolvedTargets(found.targets, (*notes, *found.notes))
+        resolved = cuda_targets(rest, _release(pins)["archs"], DISTRIBUTION)
+        return ResolvedTargets(resolved.targets, (*notes, *resolved.notes))
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """See `Language.requirements`."""

@@ -51,7 +51,7 @@ class CutileExport:
     sources: tuple[str, ...]
     """File names in one folder; the file with the function is first."""
     arguments: tuple[Mapping[str, Any], ...]
-    """Those of the worker's request, in the kernel's order."""
+    """Arguments of the worker's request, in the kernel's order."""
     constants: Mapping[str, Any]
     options: Pairs
     targets: tuple[ImageTarget, ...]
