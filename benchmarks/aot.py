@@ -2,9 +2,9 @@
 
 Beside each other, in one run: the op of `examples/rmsnorm-triton`, the same op written by hand in
 CUDA C++ (`sources/rmsnorm.cu`, built by `torch.utils.cpp_extension`), Triton's own launch of the
-same source, and its launch with `@triton.autotune`; `examples/gemm-triton` (and `gemm-cute` and
-`gemm-tilelang`, where FOLDER has them) and cuBLAS; `examples/gemm-fp8-cute` and the product of
-Torch with the same scales, cuBLAS again; rmsnorm and a copy of the same bytes.
+same source, and its launch with `@triton.autotune`; `examples/gemm-triton` (and `gemm-cute`,
+`gemm-cutile` and `gemm-tilelang`, where FOLDER has them) and cuBLAS; `examples/gemm-fp8-cute` and
+the product of Torch with the same scales, cuBLAS again; rmsnorm and a copy of the same bytes.
 
     python benchmarks/aot.py --prebuilt FOLDER [--save]
     python benchmarks/aot.py --prebuilt FOLDER --products NAME [--save]
@@ -40,7 +40,7 @@ SHAPES = ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 4096, 4096), (128, 4096
 SHAPES = (*SHAPES, (16, 4096, 4096))
 ROWS = ((16384, 4096), (8192, 8192), (65536, 1024), (4096, 16384), (262144, 128))
 FLUSH = 256 << 20
-PRODUCTS = ("gemm-triton", "gemm-cute", "gemm-tilelang")
+PRODUCTS = ("gemm-triton", "gemm-cute", "gemm-cutile", "gemm-tilelang")
 SCALED, BLOCK = "gemm-fp8-cute", 128
 Call = Callable[[], Any]
 

@@ -7,7 +7,8 @@ built by `torch.utils.cpp_extension`), kbuild's ops of `examples/add-cute` and
 DSLs themselves offer for the same sources: TileLang's JIT call, and CuTe's compiled function with
 and without TVM-FFI. All make their result anew. An op of Torch pays for Torch's dispatcher, the one
 by hand as well; a function of TVM-FFI does not, so CuTe's compiled function of TVM-FFI is compared
-with kbuild's from the same source, `silu(gate) * x`, too.
+with kbuild's from the same source, `silu(gate) * x`, too. Where FOLDER has `gemm-cutile`, its op
+with 64 x 64 elements is compared with `ct.launch` of the same kernel.
 
     python benchmarks/dsl_launch.py --prebuilt FOLDER [--save]
 
@@ -33,6 +34,7 @@ from report import save, table
 SIZE, ALPHA = 1024, 2.0
 BY_HAND, TORCH_OPS = "C++ by hand", ("kbuild, CuTe", "kbuild, TileLang")
 FUNCTION = "kbuild, CuTe, TVM-FFI"
+CUTILE, LAUNCH = "kbuild, cuTile", "cuTile's launch"
 JIT, COMPILED = "TileLang's JIT", "CuTe's compiled function"
 Add = Callable[[Any, Any], Any]
 
@@ -121,6 +123,23 @@ def product_by_cute() -> Add:
     return product
 
 
+def small_products(prebuilt: Path) -> dict[str, Add]:
+    """A product of small matrices by kbuild's op, and by cuTile's launch of its kernel."""
+    import cuda.tile as ct
+    import torch
+
+    sys.path.insert(0, str(ROOT / "examples" / "gemm-cutile" / "gemm_cutile"))
+    from gemm import gemm
+
+    def launched(a: Any, b: Any) -> Any:
+        out = torch.empty_like(a)
+        # The candidate that the op chooses for up to 512 rows.
+        ct.launch(torch.cuda.current_stream(), (1,), gemm, (a, b, out, 64, 64, 64, 8))
+        return out
+
+    return {CUTILE: by_kbuild(prebuilt, "gemm-cutile")._ops.ops.gemm, LAUNCH: launched}  # noqa: SLF001
+
+
 def compiled_with_ffi(function: Any, *more: Any) -> Any:
     """A function of three float32 tensors, compiled as CuTe's documentation does for TVM-FFI."""
     import cutlass
@@ -182,14 +201,27 @@ def main() -> None:
         }
         products[COMPILED] = product_by_cute()
         total = measured(sums, lambda x, y: x + ALPHA * y)
+        small = {}
+        if (args.prebuilt / "gemm-cutile" / "build").is_dir():
+            a, b = torch.randn(2, 64, 64, device="cuda", dtype=torch.bfloat16)
+            calls = small_products(args.prebuilt)
+            with torch.inference_mode():
+                small = in_turn({n: (lambda c=c: c(a, b)) for n, c in calls.items()}, queued)
         product = measured(products, lambda gate, x: torch.nn.functional.silu(gate) * x)
     targets = against(total, product)
+    if small:
+        ratio = round(small[CUTILE] / small[LAUNCH], 3)
+        targets.append({"what": f"{CUTILE} / {LAUNCH}", "value": ratio, "target": 0.5})
     packages = ("tilelang", "nvidia-cutlass-dsl", "apache-tvm-ffi")
     result = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "packages": {name: metadata.version(name) for name in packages},
-        "microseconds per call": {"x + alpha * y": total, "silu(gate) * x": product},
+        "microseconds per call": {
+            "x + alpha * y": total,
+            "silu(gate) * x": product,
+            "a @ b, 64 x 64": small,
+        },
         "targets": targets,
     }
     if args.save:

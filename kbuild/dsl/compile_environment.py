@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbuild.dsl.environment import CXX, HIP, TOOLKIT, DslEnvironments
+from kbuild.dsl.environment import CXX, HIP, NVCC, TOOLKIT, DslEnvironments
 from kbuild.dsl.workers import WorkerKind
 from kbuild.ops.language import Language, split_flavour
 from kbuild.ops.unit import ImageTarget, KernelUnit
@@ -123,8 +123,8 @@ _WORKER_PROGRAM = _FOLDER / "worker" / "__main__.py"
 # The fixed hash seed gives sets the same order in each process, which compilers may depend on.
 _VARIABLES = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
 """Environment variables of a worker, except its home and `Language.variables`."""
-_ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
-"""Program -> its name in an image's record; a program that is not listed is called `ptxas`."""
+_ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", HIP: "clang", NVCC: "ptxas"}
+"""Program -> its name in an image's record, if that differs."""
 Assembler = tuple[Path, str]
 
 
@@ -167,7 +167,8 @@ class CompileEnvironment:
         name = self.language.program(self.pins, self.flavour, target)
         if name is None:
             return versions
-        label = _ASSEMBLER_LABELS.get(name.partition("-")[0], "ptxas")
+        program = name.partition("-")[0]
+        label = _ASSEMBLER_LABELS.get(program, program)
         return {**versions, label: self.assemblers[name][1]}
 
     def key(self, unit: KernelUnit, request: Mapping[str, Any], sources: SourceSnapshot) -> str:

@@ -43,7 +43,7 @@ up."""
 _WHEEL = "wheel-"
 """Prefix of the kind of store entries that hold one unpacked wheel."""
 _SYSTEM = "x86_64-linux"
-_ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+_ASSEMBLERS = ("ptxas", "ptxas-blackwell", "tileiras")
 """Assemblers in a folder `bin` of a wheel."""
 _VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
 _UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.\w+)?")
@@ -93,10 +93,10 @@ class DslEnvironments:
     def assembler(self, environment: StoreEntry, name: str, host: str = "") -> tuple[Path, str]:
         """Return path and version of the assembler or compiler of that name.
 
-        `ptxas` and `ptxas-blackwell` are those of the environment's wheels; `nvcc` is the ptxas of
-        the pinned CUDA; `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` is
-        the host's compiler; `hip` is the clang of an installed ROCm. With `host`, the system of
-        another processor, `c++` and `cuda-13.0` compile host code for it.
+        `ptxas`, `ptxas-blackwell` and `tileiras` are those of the environment's wheels; `nvcc` is
+        the ptxas of the pinned CUDA; `cuda-13.0` is the nvcc of that release, with all that it
+        needs; `c++` is the host's compiler; `hip` is the clang of an installed ROCm. With `host`,
+        the system of another processor, `c++` and `cuda-13.0` compile host code for it.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.

@@ -315,7 +315,19 @@ def _facts(op: OpSpec, name: str) -> TensorFacts:
     rule = op.shape(name)
     dims = tuple(map(str, rule.dims)) if rule is not None and rule.rank is not None else None
     is_allocated = name not in op.inputs and name not in op.produced and op.view(name) is None
-    return TensorFacts(name, dims, name in op.contiguous or is_allocated)
+    return TensorFacts(name, dims, name in op.contiguous or is_allocated, _aliases(op, name))
+
+
+def _aliases(op: OpSpec, name: str) -> tuple[str, ...]:
+    """See `TensorFacts.aliases`: what the op allocates itself shares memory with its views only."""
+    given, written, memory = {*op.inputs}, {*op.schema.mutated}, op.viewed(name)
+
+    def may_alias(other: str) -> bool:
+        both = {memory, op.viewed(other)}
+        # Tensors of the caller may overlap, which nobody sees while all of them are only read.
+        return len(both) == 1 or (both <= given and bool(both & written))
+
+    return tuple(other for other in op.tensors if other != name and may_alias(other))
 
 
 def _validate_assumptions(

@@ -75,6 +75,8 @@ class TensorFacts:
     dims: tuple[str, ...] | None
     """An expression for each dimension; None if the number of dimensions is not fixed."""
     contiguous: bool
+    aliases: tuple[str, ...] = ()
+    """Other tensors that may lie in its memory, as far as the order of reads and writes counts."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class KernelImage:
     divisible: frozenset[str] = frozenset()
     """Parameters that were assumed to be divisible by 16."""
     ones: frozenset[str] = frozenset()
-    """Arguments that were assumed to be 1, which are not parameters."""
+    """Arguments that were assumed to be 1; most compilers drop the parameter."""
     adds: frozenset[str] = frozenset()
     """Parameters whose memory is only changed by atomic additions."""
     reads: frozenset[str] = frozenset()
@@ -129,6 +129,8 @@ class KernelImage:
     """Kernel argument -> type that it was compiled for."""
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
+    driver: int = 0
+    """Oldest CUDA driver that can launch it, as `cuDriverGetVersion` counts; 0 if any can."""
     convention: Convention = ""
     """Calling convention of an object, see `kbuild.dsl.launcher.images`."""
     loading: Loading = ""
@@ -166,7 +168,6 @@ class KernelImage:
             "tensor maps and parameters differ": described != maps,
             "it makes an assumption about an unknown parameter": not is_object
             and not self.divisible <= set(names),
-            "a parameter that is always 1": bool(self.ones & set(names)),
             "an object without a calling convention": is_object != bool(self.convention),
             "a library needs two functions that load it": (self.loading == "library")
             != (len(self.load_functions) == _LOAD_FUNCTIONS),

@@ -43,6 +43,7 @@ enum {  // numbers of cuda.h
 
 struct Driver {
   CuResult (*init)(unsigned);
+  CuResult (*version)(int*);
   CuResult (*error_text)(CuResult, const char**);
   CuResult (*device)(int*, int);
   CuResult (*device_name)(char*, int, int);
@@ -73,6 +74,7 @@ KBUILD_COLD Driver find_driver() {
   if (library == nullptr) throw std::runtime_error(std::string("cannot load the CUDA driver: ") + dlerror());
   Driver found = {};
   find_driver(found.init, library, "cuInit");
+  find_driver(found.version, library, "cuDriverGetVersion");
   find_driver(found.error_text, library, "cuGetErrorString");
   find_driver(found.device, library, "cuDeviceGet");
   find_driver(found.device_name, library, "cuDeviceGetName");

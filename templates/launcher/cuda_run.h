@@ -6,7 +6,22 @@ Loaded loaded[kCodes];
 
 constexpr Int kSharedAlways = 48 * 1024;
 
+// The driver's own error for machine code of a newer CUDA says only that the image is invalid.
+KBUILD_COLD void check_driver(const char* op) {
+  int version = 0;
+  if (kOldestDriver == 0 || driver().version == nullptr || driver().version(&version) != 0 ||
+      version >= kOldestDriver) {
+    return;
+  }
+  const auto words = [](int number) {
+    return "CUDA " + std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  };
+  refuse(op, "the driver is for " + words(version) + "; this kernel needs one for " + words(kOldestDriver) +
+                 (kOldestDriver == 13000 ? " (580)" : "") + " or later");
+}
+
 KBUILD_COLD void* load(const char* op, const Image& image, const Device& device) {
+  check_driver(op);
   const OnDevice here(op, device);
   const std::lock_guard<std::mutex> lock(loading);
   const Driver& cuda = driver();

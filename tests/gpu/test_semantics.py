@@ -20,7 +20,7 @@ PROJECTS = Path(os.environ.get("KBUILD_TEST_SEMANTICS", FOLDER / "projects"))
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("language", ["triton", "tilelang", "cute", "ninetoothed"])
+@pytest.mark.parametrize("language", ["triton", "tilelang", "cute", "cutile", "ninetoothed"])
 def test_ops_do_what_their_languages_do(language: str, tmp_path: Path) -> None:
     if not (PROJECTS / language / "build").is_dir():
         pytest.skip(f"{PROJECTS / language} is not built")

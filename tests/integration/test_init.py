@@ -26,6 +26,7 @@ pytestmark = [
 ]
 ENVIRONMENTS = {
     "cute": ("cute-4.8.1", "nvidia-cutlass-dsl"),
+    "cutile": ("cutile-1.7.0", "cuda-tile"),
     "ninetoothed": ("ninetoothed-0.26.0", "ninetoothed"),
     "tilelang": ("tilelang-0.1.15", "tilelang"),
     "triton": ("triton-3.9.0", "triton"),
@@ -40,6 +41,7 @@ NAMES = {
 WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 ON_GPUS = [
     *(("cute", "torch-stable-abi"), ("ninetoothed", "tvm-ffi"), ("tilelang", "torch")),
+    ("cutile", "torch-stable-abi"),
     *(("triton", "tvm-ffi"), ("c++", "torch")),
 ]
 """Every language and every framework; all pairs differ in nothing else."""

@@ -157,7 +157,12 @@ def test_ci_runs_what_the_readme_says():
 
 
 FOR_OWN_PROCESSES = {
-    *("KBUILD_CXX", "KBUILD_HIPCC", "KBUILD_NVCC"),  # for the compile commands of a worker
+    *(
+        "KBUILD_CXX",
+        "KBUILD_HIPCC",
+        "KBUILD_NVCC",
+        "KBUILD_TILEIRAS",
+    ),  # for the compile commands of a worker
     "TRITON_CACHE_DIR",  # for workers
     # Of CMake.
     *(f"KBUILD_{name}" for name in ("HIPIFY_DIR", "SOURCE_DIR", "VARIANT", "WRITES_METADATA")),

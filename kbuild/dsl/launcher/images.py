@@ -237,11 +237,14 @@ class ImageTables:
     """C++ text of all tensor maps; those of one image are adjacent."""
     most_maps: int = 1
     """The most tensor maps of any image."""
+    driver: int = 0
+    """Oldest CUDA driver that can launch all images; 0 if any can."""
     _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, tier: int) -> int:
         """Add an image and return its index; `slots` are its launch's values, in order."""
         image = compiled.image
+        self.driver = max(self.driver, image.driver)
         fields = (
             str(_index(self.archs, image.target)),
             str(self._code(compiled)),
@@ -324,6 +327,7 @@ class ImageTables:
                 cxx_array("Layout", "layouts", layouts),
                 f"constexpr int kMostParameters = {max(1, *map(len, self.layouts))};\n\n",
                 f"constexpr int kMostMaps = {self.most_maps};\n\n",
+                f"constexpr int kOldestDriver = {self.driver};\n\n",
                 cxx_array("TensorMap", "tensor_maps", self.maps),
                 cxx_array("Image", "all_images", self.images),
                 object_call_code(self.objects) if self.objects else "",

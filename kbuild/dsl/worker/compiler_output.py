@@ -1,12 +1,13 @@
 """Reads compilers' output: parameters of device functions, and how they use memory.
 
-Parameters come from PTX and AMDGCN assembly. Triton's IR and C++ tell which arguments' memory is
-read or added to before it is written.
+Parameters come from PTX, cubins and AMDGCN assembly. Triton's IR and C++ tell which arguments'
+memory is read or added to before it is written.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -192,6 +193,38 @@ def parameter_sizes_of_amdgcn(text: str) -> list[int]:
         raise RefusalError("the compiler's assembly has no metadata")
     rows = (dict(_FIELD.findall(match["body"])) for match in _ARG.finditer(section))
     return [int(row["size"]) for row in rows if not row["value_kind"].startswith("hidden")]
+
+
+_ELF = struct.Struct("<40xQ10xHHH")
+"""Offset of the section headers, their size and number, and which of them has their names."""
+_SECTION = struct.Struct("<I20xQQ24x")
+"""Name, offset, size."""
+_ATTRIBUTE = struct.Struct("<BBH")
+"""Form, attribute, and the value or the number of bytes that follow."""
+# `EIFMT_SVAL`, `EIATTR_KPARAM_INFO` and `EIATTR_KPARAM_INFO_V2`, as `cuobjdump -elf` prints them.
+_WITH_BYTES, _PARAMETER_INFO, _PARAMETER_INFO_V2 = 4, 0x17, 0x45
+_PARAMETER_LAYOUT = struct.Struct("<4xHHI")
+"""Ordinal, offset, and a word with the number of bytes and flags."""
+
+
+def parameter_sizes_of_cubin(code: bytes, entry: str) -> list[int]:
+    """Bytes of each parameter of an entry."""
+    start, size, count, names = _ELF.unpack_from(code)
+    sections = [_SECTION.unpack_from(code, start + size * at) for at in range(count)]
+    sizes: dict[int, int] = {}
+    for name, offset, length in sections:
+        begin = sections[names][1] + name
+        if code[begin : code.index(b"\0", begin)].decode() != f".nv.info.{entry}":
+            continue
+        at = offset
+        while at < offset + length:
+            form, attribute, value = _ATTRIBUTE.unpack_from(code, at)
+            at += _ATTRIBUTE.size
+            if form == _WITH_BYTES and attribute in (_PARAMETER_INFO, _PARAMETER_INFO_V2):
+                ordinal, _, word = _PARAMETER_LAYOUT.unpack_from(code, at)
+                sizes[ordinal] = word >> 18 if attribute == _PARAMETER_INFO else word & 0xFFFF
+            at += value if form == _WITH_BYTES else 0
+    return [sizes[ordinal] for ordinal in range(len(sizes))]
 
 
 def device_parameters(

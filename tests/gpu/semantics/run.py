@@ -2,7 +2,7 @@
 
     python tests/gpu/semantics/run.py --cases 150 --seed 1 --save FILE.json
 
-Needs a CUDA GPU (sm_90), Torch 2.11 and Triton 3.6, and the four projects built:
+Needs a CUDA GPU (sm_90), Torch 2.11 and Triton 3.6, and the five projects built:
 
     kbuild build --variant 'torch211-cxx11-cu130-*' --arch 9.0 tests/gpu/semantics/projects/triton
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LANGUAGES = ("triton", "tilelang", "cute", "ninetoothed")
+LANGUAGES = ("triton", "tilelang", "cute", "cutile", "ninetoothed")
 CHUNK = 1 << 28
 """Bytes that are compared at once."""
 FEWEST = 0.2

@@ -102,6 +102,12 @@ const char *fake_text(void) {
 }
 
 int cuInit(unsigned flags) { return (int)flags; }
+static int driver_version = 13000;
+void fake_version(int version) { driver_version = version; }
+int cuDriverGetVersion(int *version) {
+  *version = driver_version;
+  return 0;
+}
 int cuGetErrorString(int result, const char **words) {
   *words = result == 700 ? "an illegal memory access was encountered" : "some error";
   return 0;

@@ -49,6 +49,7 @@ def test_every_backend_set_is_a_valid_project(kbuild, here, backends):
     ("language", "chosen", "expected"),
     [
         ("cute", (), ("cuda",)),
+        ("cutile", (), ("cuda",)),
         ("ninetoothed", (), ("cuda",)),
         ("tilelang", (), ("cpu", "cuda")),
         ("tilelang", ("cpu",), ("cpu",)),

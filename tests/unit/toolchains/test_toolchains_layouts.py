@@ -28,7 +28,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (2, "c75db3e4e19e1400", "plugins/debian/nvcc.py"),
-    "languages": (1, "cadd9514f4df4edf", "dsl/environment.py"),
+    "languages": (1, "dd7d472e16fdb597", "dsl/environment.py"),
 }
 CURRENT = {
     "cuda": cuda._LAYOUT,
