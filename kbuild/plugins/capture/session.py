@@ -106,7 +106,9 @@ def capture(
         "folders": [*dict.fromkeys(folders)],
         "names": names,
         "generated": captured.captured_as != language.name,
+        "calls": captured.calls,
         "device": vendor_facts("cuda"),
+        "targets": _targets(section) if captured.calls else (),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
@@ -167,12 +169,15 @@ def _validate(
     Raises:
         CheckError: a build would refuse them.
     """
-    known = {str((root / source).resolve()) for source in section.sources}
+    known = {*answer["kernels"]} or {str((root / one).resolve()) for one in section.sources}
     for run in answer["runs"]:
         for step in (step for trace in run["traces"] for step in trace["steps"]):
             file = step.get("file", "")
-            if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
-                message = f"launches `{step['launch']}` of {file}, which is not in `src`"
+            if file and not known & {file, str(Path(file).resolve())}:
+                what = (
+                    "no kernel of the section's language" if answer["kernels"] else "not in `src`"
+                )
+                message = f"launches `{step['launch']}` of {file}, which is {what}"
                 raise CheckError(_message(declaration, message, step["line"], root), ())
     kernel = captured_kernel("", section, wrapper.to_json()["ops"], wrapper.name)
     if kernel.section.issues:
@@ -273,6 +278,11 @@ def _devices(section: DslSection, answer: Mapping[str, Any]) -> list[Mapping[str
         return [vendor_facts("cuda"), amd] if "cuda" in backends else [amd]
     if not answer.get("asked"):
         return []
+    return _targets(section)
+
+
+def _targets(section: DslSection) -> list[Mapping[str, Any]]:
+    """The GPUs that the section names."""
     matches = map(_CAPABILITY.match, section.table.get("cuda-capabilities", ()))
     archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
     return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
@@ -298,8 +308,10 @@ def _answer_by_device(
             break
         # What one GPU's paths need must hold for all of them: the op has one schema. Ask again.
         contiguous, differentiated = needed, are_differentiated
-    lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
-    return {**answers[0], **lists}
+    keys = ("runs", "samples", "notes")
+    lists = {key: [x for answer in answers for x in answer[key]] for key in keys}
+    kernels = {file: text for answer in answers for file, text in answer["kernels"].items()}
+    return {**answers[0], **lists, "kernels": kernels}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
@@ -348,7 +360,7 @@ def _read(
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
     kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
     wrapper = replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels))
-    return wrapper, (*notes, *refusals)
+    return wrapper, (*dict.fromkeys(answer["notes"]), *notes, *refusals)
 
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:
