@@ -25,6 +25,7 @@ class Helion(Triton):
     distributions = ("helion", "triton")
     init_backends: ClassVar[tuple[str, ...]] = ()
     has_jit_fallback = False
+    takes_ops = False
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         """See `Dialect.unsupported_reason`."""
@@ -41,11 +42,9 @@ class Helion(Triton):
         return (*pins, *(name for name in _COMPANIONS if name.partition("==")[0] not in pinned))
 
     def targets(
-        self,
-        backend: str,  # noqa: ARG002
-        archs: Sequence[str] | None,  # noqa: ARG002
-        toolkit: str | None,  # noqa: ARG002
-        pins: Sequence[str],  # noqa: ARG002
+        self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
     ) -> ResolvedTargets:
-        """None: a captured function has Triton's."""
-        return ResolvedTargets((), ("Helion kernels are captured: use `capture`, not `op`",))
+        """See `Language.targets`."""
+        if backend != "cuda":
+            return ResolvedTargets((), (f"Helion's code is captured for CUDA, not for {backend}",))
+        return super().targets(backend, archs, toolkit, pins)

@@ -40,7 +40,7 @@ _FUNCTIONS = {
 
 
 @dataclass(frozen=True)
-class Program:
+class WrittenProgram:
     """The code for calls of a kernel that meet its conditions."""
 
     function: Callable[..., Any]
@@ -48,12 +48,12 @@ class Program:
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """True if all conditions hold; each is a condition of the path if values are symbols."""
-        return all(_value(condition, values) for condition in self.conditions)
+        return _holds(self.conditions, values)
 
 
-def _value(condition: str, values: Mapping[str, Any]) -> bool:
+def _holds(conditions: Sequence[str], values: Mapping[str, Any]) -> bool:
     names = {**_FUNCTIONS, "next_power_of_2": triton.next_power_of_2, **values}
-    return bool(eval(condition, names))  # noqa: S307 - Helion's own condition
+    return all(bool(eval(each, names)) for each in conditions)  # noqa: S307 - Helion's own
 
 
 class CompileError(Exception):
@@ -69,7 +69,7 @@ class KernelCalls:
 
     def __init__(self, targets: Sequence[Mapping[str, Any]]) -> None:
         self._generators = [Generator(facts) for facts in targets]
-        self._programs: dict[Any, list[Program]] = {}
+        self._programs: dict[Any, list[WrittenProgram]] = {}
         self.notes: dict[str, None] = {}
         helion.Kernel.__call__ = lambda kernel, *args, **more: self._call(kernel, args, more)
 
@@ -109,7 +109,8 @@ class KernelCalls:
         program = next((program for program in known if program.holds(hints)), None)
         if program is None:
             try:
-                program = self._written(kernel, [_example(kernel, each) for each in arguments])
+                examples = {name: _example(kernel, each) for name, each in named.items()}
+                program = self._written(kernel, examples)
             except CompileError as error:
                 if not known:
                     raise CaptureError(str(error), error.place) from None
@@ -124,7 +125,7 @@ class KernelCalls:
             raise CaptureError(f"`{kernel.name}` has other code for this call")
         return program.function(*arguments, _launcher=_launch)
 
-    def _written(self, kernel: Any, examples: Sequence[Any]) -> Program:
+    def _written(self, kernel: Any, examples: Mapping[str, Any]) -> WrittenProgram:
         """Let Helion write the code for a call.
 
         Raises:
@@ -137,7 +138,8 @@ class KernelCalls:
         if not name:
             message = f"calls `{kernel.name}`, which has no name in its module"
             raise CaptureError(f"{message}: define it there, not inside of a function")
-        written = [each.written(module.__name__, name, examples) for each in self._generators]
+        values = [*examples.values()]
+        written = [each.written(module.__name__, name, values) for each in self._generators]
         code = written[0]
         for each in written:
             if each.error:
@@ -145,9 +147,18 @@ class KernelCalls:
                 raise CompileError(message, each.place)
         if any(each != code for each in written):
             raise AskedAtImportError(f"`{kernel.name}` has other code for each arch")
+        others = {name: _larger(each, code.conditions) for name, each in examples.items()}
+        is_alike = _holds(code.conditions, dict(_values(others)))
+        if is_alike and not kernel.settings.static_shapes:
+            again = self._generators[0].written(module.__name__, name, [*others.values()])
+            if again != code:
+                message = (
+                    f"`{kernel.name}` has other code for other sizes, and no condition says so"
+                )
+                raise CaptureError(f"cannot be captured: {message}")
         self.notes |= dict.fromkeys(f"`{kernel.name}` {note}" for note in code.notes)
         try:
-            return Program(_function(kernel, self._joined(kernel, code)), code.conditions)
+            return WrittenProgram(_function(kernel, self._joined(kernel, code)), code.conditions)
         except SourceError as error:
             raise CaptureError(f"`{kernel.name}` cannot be captured: {error}") from None
 
@@ -179,7 +190,7 @@ def _with_sizes(kernel: Any, argument: Any) -> Any:
 
 
 def _kind(kernel: Any, argument: Any) -> Any:
-    """What code depends on in any case: the dtype and number of dimensions, or the type."""
+    """The part of an argument that decides on code in any case, such as the dtype and the rank."""
     if isinstance(argument, torch.Tensor):
         if kernel.settings.static_shapes:
             return argument.dtype, *map(int, (*argument.shape, *argument.stride()))
@@ -197,11 +208,26 @@ def _example(kernel: Any, argument: Any) -> Any:
         sizes, strides = tuple(map(_hint, argument.shape)), tuple(map(_hint, argument.stride()))
         if not kernel.settings.static_shapes:
             # Helion's code takes strides as they are at a call: any will do.
-            strides = tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+            strides = _dense(sizes)
         return TensorExample(argument.dtype, sizes, strides)
     if isinstance(argument, (list, tuple)):
         return type(argument)([_example(kernel, each) for each in argument])
     return _hint(argument)
+
+
+def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+
+def _larger(example: Any, conditions: Sequence[str]) -> Any:
+    """A call like the example with other sizes, but for those that conditions name."""
+    if isinstance(example, (list, tuple)):
+        return type(example)([_larger(each, conditions) for each in example])
+    if not isinstance(example, TensorExample):
+        return example
+    named = {int(number) for each in conditions for number in re.findall(r"== (\d+)$", each)}
+    sizes = tuple(n if n <= 1 or n in named else n + 1 for n in example.sizes)
+    return TensorExample(example.dtype, sizes, _dense(sizes))
 
 
 def _hint(value: Any) -> Any:
@@ -211,10 +237,11 @@ def _hint(value: Any) -> Any:
 def _values(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The names that conditions have for sizes, strides and numbers."""
     for name, argument in named.items():
-        if isinstance(argument, torch.Tensor):
-            for axis, (size, stride) in enumerate(
-                zip(argument.shape, argument.stride(), strict=True)
-            ):
+        if isinstance(argument, (torch.Tensor, TensorExample)):
+            is_example = isinstance(argument, TensorExample)
+            sizes = argument.sizes if is_example else argument.shape
+            strides = argument.strides if is_example else argument.stride()
+            for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
                 yield f"{name}_size_{axis}", size
                 yield f"{name}_stride_{axis}", stride
         else:

@@ -23,7 +23,7 @@ import torch
 from helion._compiler.compile_environment import CompileEnvironment, shape_env_var_hints
 from helion.exc import InvalidConfig
 from helion.runtime.kernel import OutputCodeOptions
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 CONFIGS_FOLDER = "helion_configs"
 """Folder beside an author's module with files that `helion.Config.save` has written."""
@@ -33,6 +33,8 @@ _MODEL = {
 }  # fmt: skip
 """Properties of a GPU that differ among the models of an arch: they decide defaults alone."""
 _LARGEST_INT32 = 2**31 - 1
+_defaults: dict[Any, Any] = {}
+"""Kernel, with dtypes and ranks -> the config where its author gives none, of the first example."""
 _AUTHOR_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -44,7 +46,12 @@ class TensorExample:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def made(self) -> torch.Tensor:
+    @property
+    def kind(self) -> tuple[torch.dtype, int]:
+        """Dtype and rank."""
+        return self.dtype, len(self.sizes)
+
+    def tensor(self) -> torch.Tensor:
         """The tensor, in the mode for tensors without data."""
         return torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="cuda")
 
@@ -123,7 +130,12 @@ def _with_symbols(original: Any) -> Any:
     def to_fake(env: Any, tensor: torch.Tensor, source: Any) -> Any:
         if env.settings.static_shapes:
             return original(env, tensor, source)
-        symbols = env.shape_env.create_symbolic_sizes_strides_storage_offset(tensor, source)
+        # The sizes of a tensor of another mode would become constants.
+        with unset_fake_temporarily():
+            plain = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+        symbols = env.shape_env.create_symbolic_sizes_strides_storage_offset(plain, source)
+        if not all(isinstance(size, torch.SymInt) for size in symbols[0]):
+            raise NotImplementedError("Torch makes constants of sizes")
         with FakeTensorMode(shape_env=env.shape_env):
             tensor = torch.empty_strided(*symbols[:2], dtype=tensor.dtype, device=tensor.device)
         return original(env, tensor, source)
@@ -134,11 +146,12 @@ def _with_symbols(original: Any) -> Any:
 def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
     kernel.reset()  # calls like this one must not get the code of others
     with FakeTensorMode():
-        bound = kernel.bind(tuple(_made(argument) for argument in arguments))
+        bound = kernel.bind(tuple(_tensors(argument) for argument in arguments))
     texts, notes = list[str](), list[str]()
     configs = [*kernel.configs, *_saved_configs(kernel)]
     if not configs:
-        configs = [bound.config_spec.default_config()]
+        kind = kernel, str([getattr(each, "kind", type(each)) for each in arguments])
+        configs = [_defaults.setdefault(kind, bound.config_spec.default_config())]
         notes.append("has neither `config` nor `configs`: Helion's default config is taken")
     for number, config in enumerate(configs):
         try:
@@ -162,10 +175,10 @@ def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
     return WrittenCode(tuple(texts), tuple(_conditions(kernel, bound, arguments)), tuple(notes))
 
 
-def _made(argument: Any) -> Any:
+def _tensors(argument: Any) -> Any:
     if isinstance(argument, TensorExample):
-        return argument.made()
-    return type(argument)(map(_made, argument)) if type(argument) in (list, tuple) else argument
+        return argument.tensor()
+    return type(argument)(map(_tensors, argument)) if type(argument) in (list, tuple) else argument
 
 
 def _saved_configs(kernel: Any) -> Iterator[Any]:

@@ -44,7 +44,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
-class Launch:
+class WrittenLaunch:
     """A call of the launcher."""
 
     kernel: str
@@ -80,14 +80,14 @@ class WrittenModule:
         return dict(filter(None, map(_setting, self.function.body)))
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[WrittenLaunch]:
         """The launches in the body of the function."""
-        found = []
+        launches = []
         for call in filter(None, map(_launch, self.function.body)):
             kernel, grid, *arguments = call.args
             options = {str(word.arg): ast.unparse(word.value) for word in call.keywords}
-            found.append(Launch(ast.unparse(kernel), grid, arguments, options))
-        return found
+            launches.append(WrittenLaunch(ast.unparse(kernel), grid, arguments, options))
+        return launches
 
     @property
     def rest(self) -> str:
@@ -290,7 +290,7 @@ class JoinedLaunch:
         """What is passed at the launch."""
         return [text for text, _ in self._parameters]
 
-    def add(self, number: int, module: WrittenModule, launch: Launch) -> None:
+    def add(self, number: int, module: WrittenModule, launch: WrittenLaunch) -> None:
         """Add a config: its kernel and the arguments that this has.
 
         Raises:
