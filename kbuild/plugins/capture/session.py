@@ -110,6 +110,8 @@ def capture(
         "device": vendor_facts("cuda"),
         "targets": _targets(section) if captured.calls else (),
     }
+    if captured.calls:
+        request["examples"] = {**_usual_sizes(declaration), **request["examples"]}
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
     requests = [{**request, "batch": batch} for batch in batches]
@@ -127,6 +129,14 @@ def capture(
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def _usual_sizes(declaration: Declaration) -> dict[str, int]:
+    """Sizes of an ordinary call, for languages whose code is chosen by one: large in the end."""
+    shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
+    names = dict.fromkeys(n for shape in shapes for n in shape if isinstance(n, str) and n != "...")
+    last = {shape[-1] for shape in shapes if shape}
+    return {n: 64 * at + (4096 if n in last else 32) for at, n in enumerate(names)}
 
 
 def _declared(declaration: Declaration) -> dict[str, Any]:
