@@ -89,7 +89,7 @@ def capture(
         torch: the folder with the package `torch`; that of this interpreter when None.
 
     Raises:
-        UsageError: there is no Torch here, or no source has the function.
+        UsageError: there is no Torch here, no source has the function, or no GPU is named.
         CheckError: the function cannot be captured.
     """
     source = source_of(declaration, section.sources)
@@ -111,6 +111,9 @@ def capture(
         "targets": _targets(section) if captured.calls else (),
     }
     if captured.calls:
+        if not request["targets"]:
+            message = f"`{language.name}` kernels are captured for the GPUs that a section names"
+            raise UsageError(message, hint='write `cuda-capabilities = ["8.0", "9.0"]`')
         request["examples"] = {**_usual_sizes(declaration), **request["examples"]}
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]

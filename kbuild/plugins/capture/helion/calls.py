@@ -238,9 +238,10 @@ def _values(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The names that conditions have for sizes, strides and numbers."""
     for name, argument in named.items():
         if isinstance(argument, (torch.Tensor, TensorExample)):
+            plain: Any = argument
             is_example = isinstance(argument, TensorExample)
-            sizes = argument.sizes if is_example else argument.shape
-            strides = argument.strides if is_example else argument.stride()
+            sizes = plain.sizes if is_example else plain.shape
+            strides = plain.strides if is_example else plain.stride()
             for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
                 yield f"{name}_size_{axis}", size
                 yield f"{name}_stride_{axis}", stride

@@ -58,12 +58,12 @@ class TensorExample:
 
 @dataclass(frozen=True)
 class WrittenCode:
-    """What Helion writes for a kind of calls; an error has no texts."""
+    """The code that Helion writes for a kind of calls; an error has none."""
 
     texts: tuple[str, ...] = ()
     """A module in Triton for each config, the default one first."""
     conditions: tuple[str, ...] = ()
-    """What holds for these calls, of names such as `x_size_0` and `x_stride_1`."""
+    """Conditions that hold for these calls, of names such as `x_size_0` and `x_stride_1`."""
     notes: tuple[str, ...] = ()
     error: str = ""
     place: str = ""
@@ -189,7 +189,7 @@ def _saved_configs(kernel: Any) -> Iterator[Any]:
 
 
 def _conditions(kernel: Any, bound: Any, arguments: Sequence[Any]) -> Iterator[str]:
-    """What Helion asks of a call before it runs this code; else it writes other code."""
+    """Conditions that Helion asks of a call before it runs this code; else it writes other code."""
     env, settings = bound.env, kernel.settings
     if settings.static_shapes:
         return  # such a call has these sizes

@@ -67,7 +67,7 @@ class WrittenModule:
     """Kernel -> its parameters, each with True for a constant."""
     function: ast.FunctionDef
     imports: str
-    """What the launching function needs."""
+    """Imports of the launching function."""
 
     @property
     def text(self) -> str:
@@ -91,7 +91,7 @@ class WrittenModule:
 
     @property
     def rest(self) -> str:
-        """What the function does besides: configs that share it are candidates of each other."""
+        """The function without its launches: configs that share it are candidates of each other."""
         values = _Settings(self.settings)
         # What depends on a config, such as the size of a temporary, is another text.
         others = (
@@ -287,7 +287,7 @@ class JoinedLaunch:
 
     @property
     def values(self) -> list[str]:
-        """What is passed at the launch."""
+        """Arguments of the launch."""
         return [text for text, _ in self._parameters]
 
     def add(self, number: int, module: WrittenModule, launch: WrittenLaunch) -> None:
