@@ -322,8 +322,8 @@ def _answer_by_device(
         # What one GPU's paths need must hold for all of them: the op has one schema. Ask again.
         contiguous, differentiated = needed, are_differentiated
     keys = ("runs", "samples", "notes")
-    lists = {key: [x for answer in answers for x in answer[key]] for key in keys}
-    kernels = {file: text for answer in answers for file, text in answer["kernels"].items()}
+    lists = {key: [x for answer in answers for x in answer.get(key, ())] for key in keys}
+    kernels = {f: text for answer in answers for f, text in answer.get("kernels", {}).items()}
     return {**answers[0], **lists, "kernels": kernels}
 
 
@@ -373,7 +373,7 @@ def _read(
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
     kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
     wrapper = replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels))
-    return wrapper, (*dict.fromkeys(answer["notes"]), *notes, *refusals)
+    return wrapper, (*dict.fromkeys(answer.get("notes", ())), *notes, *refusals)
 
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:
