@@ -196,6 +196,10 @@ def _kind(kernel: Any, argument: Any) -> Any:
             return argument.dtype, *map(int, (*argument.shape, *argument.stride()))
         return argument.dtype, argument.dim()
     if isinstance(argument, (list, tuple)):
+        if any(isinstance(each, torch.Tensor) for each in argument):
+            # No condition could be about the sizes of one of them.
+            message = f"calls `{kernel.name}` with a list of tensors, which is not followed"
+            raise CaptureError(f"{message}: pass each tensor by itself")
         return type(argument), *(_kind(kernel, each) for each in argument)
     if isinstance(argument, (torch.SymInt, torch.SymFloat)):
         return int if isinstance(argument, torch.SymInt) else float
@@ -221,8 +225,6 @@ def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def _larger(example: Any, conditions: Sequence[str]) -> Any:
     """A call like the example with other sizes, but for those that conditions name."""
-    if isinstance(example, (list, tuple)):
-        return type(example)([_larger(each, conditions) for each in example])
     if not isinstance(example, TensorExample):
         return example
     named = {int(number) for each in conditions for number in re.findall(r"== (\d+)$", each)}

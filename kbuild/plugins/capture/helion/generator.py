@@ -146,7 +146,9 @@ def _with_symbols(original: Any) -> Any:
 def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
     kernel.reset()  # calls like this one must not get the code of others
     with FakeTensorMode():
-        bound = kernel.bind(tuple(_tensors(argument) for argument in arguments))
+        bound = kernel.bind(
+            tuple(a.tensor() if isinstance(a, TensorExample) else a for a in arguments)
+        )
     texts, notes = list[str](), list[str]()
     configs = [*kernel.configs, *_saved_configs(kernel)]
     if not configs:
@@ -173,12 +175,6 @@ def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
     if not texts:
         return WrittenCode(error=f"has no config that can be captured: {'; '.join(notes)}")
     return WrittenCode(tuple(texts), tuple(_conditions(kernel, bound, arguments)), tuple(notes))
-
-
-def _tensors(argument: Any) -> Any:
-    if isinstance(argument, TensorExample):
-        return argument.tensor()
-    return type(argument)(map(_tensors, argument)) if type(argument) in (list, tuple) else argument
 
 
 def _saved_configs(kernel: Any) -> Iterator[Any]:
