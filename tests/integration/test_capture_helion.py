@@ -95,12 +95,12 @@ def matmul(captured: Capture) -> CapturedWrapper:
 def test_configs_are_candidates(matmul: CapturedWrapper) -> None:
     wrapper = matmul
     section = wrapper.forward.section
-    small, *_, large = section["launch"]
+    small, *others = section["launch"]
     assert small["configs"] == "autotune"
     assert "config == 1" in small["grid"][0]
     assert "sm_count()" in small["grid"][0]
     assert small["args"]["x_stride_1"] == "stride(x, 1)"
-    assert "N * K > 2147483647" in large["when"]
+    assert any("N * K > 2147483647" in other["when"] for other in others)
     assert wrapper.kernels.count('triton.Config({"config": ') == 3 * len(section["launch"])
     assert {*re.findall(r"^(?:import|from) (\w+)", wrapper.kernels, re.MULTILINE)} == {"triton"}
 

@@ -23,7 +23,9 @@ import torch
 from helion._compiler.compile_environment import CompileEnvironment, shape_env_var_hints
 from helion.exc import InvalidConfig
 from helion.runtime.kernel import OutputCodeOptions
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 CONFIGS_FOLDER = "helion_configs"
 """Folder beside an author's module with files that `helion.Config.save` has written."""
@@ -126,21 +128,31 @@ def _answer_questions(facts: Mapping[str, Any]) -> None:
 
 def _with_symbols(original: Any) -> Any:
     """Give tensors without data the symbols that Helion gives to others, unless it wants none."""
+    tracers: list[ShapeEnv] = []  # Helion knows them by their addresses, which must not be reused
 
     def to_fake(env: Any, tensor: torch.Tensor, source: Any) -> Any:
         if env.settings.static_shapes:
             return original(env, tensor, source)
-        # The sizes of a tensor of another mode would become constants.
-        with unset_fake_temporarily():
-            plain = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
-        symbols = env.shape_env.create_symbolic_sizes_strides_storage_offset(plain, source)
-        if not all(isinstance(size, torch.SymInt) for size in symbols[0]):
-            raise NotImplementedError("Torch makes constants of sizes")
-        with FakeTensorMode(shape_env=env.shape_env):
-            tensor = torch.empty_strided(*symbols[:2], dtype=tensor.dtype, device=tensor.device)
+        # Helion makes symbols of its own of those of another tracer.
+        shape_env = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        tracers.append(shape_env)
+        with FakeTensorMode(shape_env=shape_env):
+            tensor = torch.empty_strided(
+                [_symbol(shape_env, size) for size in tensor.shape],
+                # Not the products of sizes: Torch would not end to replace one by the other.
+                [_symbol(shape_env, stride) for stride in tensor.stride()],
+                dtype=tensor.dtype,
+                device=tensor.device,
+            )
         return original(env, tensor, source)
 
     return to_fake
+
+
+def _symbol(shape_env: ShapeEnv, number: int) -> Any:
+    source = ConstantSource(f"n{len(shape_env.var_to_sources)}")
+    symbol = shape_env.create_symbol(number, source, dynamic_dim=DimDynamic.DYNAMIC)
+    return shape_env.create_symintnode(symbol, hint=number, source=source)
 
 
 def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
