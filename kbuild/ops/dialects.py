@@ -31,6 +31,8 @@ class Dialect:
     """True if kernels are also compiled for the host's processor."""
     structured: ClassVar[bool] = False
     """True if kernels take tuples and tensor descriptors."""
+    takes_ops: ClassVar[bool] = True
+    """False if ops of kernels are captured alone, so that a section has no `op`."""
     settled: ClassVar[tuple[str, ...]] = ()
     """Keys of a launch that the kernel's source determines; its candidates as well."""
     shaped: ClassVar[bool] = False

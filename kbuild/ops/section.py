@@ -261,6 +261,11 @@ def read_section(
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
     has_ops = needs_ops or "op" in table
+    if has_ops and not owner.dialect.takes_ops:
+        hint = f'write `[[kernel.{name}.capture]]` with `function = "module:name"`'
+        place.at("op").error(
+            f"kernels in {owner.dialect.name} become ops by `kbuild capture`", hint
+        )
     ops = tuple(_ops(_as_list(table.get("op")), owner, place.at("op"))) if has_ops else ()
     issues = (i for i in place.issues if not origin or i.severity == "error")
     return DslSection(

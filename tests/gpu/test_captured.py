@@ -79,6 +79,16 @@ def test_ninetoothed_functions_take_any_layout(tmp_path: Path) -> None:
     assert report["comparisons"] > 50
 
 
+def test_helion_kernels_do_what_helion_does(tmp_path: Path) -> None:
+    pytest.importorskip("helion")
+    project = _project("captured_helion", "KBUILD_TEST_HELION_CAPTURED")
+    report = _report(tmp_path, "captured_helion/compare.py", project)
+    assert report["differ"] == []
+    assert report["comparisons"] > 40
+    assert report["imported"] == []
+    assert report["refused"]
+
+
 def test_calls_run_the_candidates_of_the_shipped_table(tmp_path: Path) -> None:
     variant = os.environ.get("KBUILD_TEST_FUNCTIONS_TUNED")
     if variant is None:

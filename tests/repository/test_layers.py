@@ -80,6 +80,7 @@ OF_VENDORS = (
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "plugins/capture/session.py": {"cuda", "rocm"},  # the GPUs that Triton launches on
+    "plugins/capture/helion/generator.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/calls.py": {"cuda"},  # a module of Torch
     "plugins/capture/worker/differentiation.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA

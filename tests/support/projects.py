@@ -75,6 +75,7 @@ def scaffold_pairs() -> list[Scaffold]:
     pairs = [
         (language.name, language.init_backends, FRAMEWORKS.get(name))
         for language in LANGUAGES
+        if language.init_backends
         for name in language_frameworks(language, templates)
     ]
     for framework in FRAMEWORKS:

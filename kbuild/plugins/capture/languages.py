@@ -20,6 +20,9 @@ class CapturedLanguage:
     runtime: Path | None = None
     """Folder with the modules `_launch_*.py` that replace the DSL in packages whose Python
     launches kernels. None if launches cannot be captured."""
+    calls: str = ""
+    """Module with `KernelCalls`, which runs code in the place of the language's kernels; empty if
+    these write and launch Triton kernels themselves."""
     recorder: Path | None = None
     """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
 
@@ -27,6 +30,7 @@ class CapturedLanguage:
 _LANGUAGES: Mapping[str, CapturedLanguage] = {
     "triton": CapturedLanguage("triton", runtime=_TRITON, recorder=_TRITON / "launch_recorder.py"),
     "ninetoothed": CapturedLanguage("triton"),
+    "helion": CapturedLanguage("triton", calls="kbuild.plugins.capture.helion.calls"),
     "cute": CapturedLanguage(
         refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
         "tensors of a captured call have no memory"

@@ -89,7 +89,7 @@ def capture(
         torch: the folder with the package `torch`; that of this interpreter when None.
 
     Raises:
-        UsageError: there is no Torch here, or no source has the function.
+        UsageError: there is no Torch here, no source has the function, or no GPU is named.
         CheckError: the function cannot be captured.
     """
     source = source_of(declaration, section.sources)
@@ -106,8 +106,15 @@ def capture(
         "folders": [*dict.fromkeys(folders)],
         "names": names,
         "generated": captured.captured_as != language.name,
+        "calls": captured.calls,
         "device": vendor_facts("cuda"),
+        "targets": _targets(section) if captured.calls else (),
     }
+    if captured.calls:
+        if not request["targets"]:
+            message = f"`{language.name}` kernels are captured for the GPUs that a section names"
+            raise UsageError(message, hint='write `cuda-capabilities = ["8.0", "9.0"]`')
+        request["examples"] = {**_usual_sizes(declaration), **request["examples"]}
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
     requests = [{**request, "batch": batch} for batch in batches]
@@ -125,6 +132,14 @@ def capture(
         message = f"`{declaration.function}` does something else for each number of dimensions"
         raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def _usual_sizes(declaration: Declaration) -> dict[str, int]:
+    """Sizes of an ordinary call, for languages whose code is chosen by one: large in the end."""
+    shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
+    names = dict.fromkeys(n for shape in shapes for n in shape if isinstance(n, str) and n != "...")
+    last = {shape[-1] for shape in shapes if shape}
+    return {n: 64 * at + (4096 if n in last else 32) for at, n in enumerate(names)}
 
 
 def _declared(declaration: Declaration) -> dict[str, Any]:
@@ -167,12 +182,15 @@ def _validate(
     Raises:
         CheckError: a build would refuse them.
     """
-    known = {str((root / source).resolve()) for source in section.sources}
+    known = {*answer["kernels"]} or {str((root / one).resolve()) for one in section.sources}
     for run in answer["runs"]:
         for step in (step for trace in run["traces"] for step in trace["steps"]):
             file = step.get("file", "")
-            if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
-                message = f"launches `{step['launch']}` of {file}, which is not in `src`"
+            if file and not known & {file, str(Path(file).resolve())}:
+                what = (
+                    "no kernel of the section's language" if answer["kernels"] else "not in `src`"
+                )
+                message = f"launches `{step['launch']}` of {file}, which is {what}"
                 raise CheckError(_message(declaration, message, step["line"], root), ())
     kernel = captured_kernel("", section, wrapper.to_json()["ops"], wrapper.name)
     if kernel.section.issues:
@@ -273,6 +291,11 @@ def _devices(section: DslSection, answer: Mapping[str, Any]) -> list[Mapping[str
         return [vendor_facts("cuda"), amd] if "cuda" in backends else [amd]
     if not answer.get("asked"):
         return []
+    return _targets(section)
+
+
+def _targets(section: DslSection) -> list[Mapping[str, Any]]:
+    """The GPUs that the section names."""
     matches = map(_CAPABILITY.match, section.table.get("cuda-capabilities", ()))
     archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
     return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
@@ -298,8 +321,10 @@ def _answer_by_device(
             break
         # What one GPU's paths need must hold for all of them: the op has one schema. Ask again.
         contiguous, differentiated = needed, are_differentiated
-    lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
-    return {**answers[0], **lists}
+    keys = ("runs", "samples", "notes")
+    lists = {key: [x for answer in answers for x in answer.get(key, ())] for key in keys}
+    kernels = {f: text for answer in answers for f, text in answer.get("kernels", {}).items()}
+    return {**answers[0], **lists, "kernels": kernels}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
@@ -348,7 +373,7 @@ def _read(
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
     kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
     wrapper = replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels))
-    return wrapper, (*notes, *refusals)
+    return wrapper, (*dict.fromkeys(answer.get("notes", ())), *notes, *refusals)
 
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:

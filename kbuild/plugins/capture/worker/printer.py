@@ -238,11 +238,13 @@ class Printer:
 
     def _piecewise(self, expression: Any) -> tuple[str, int]:
         """Text of the expression that `torch.sym_ite` creates."""
-        (yes, condition), *others = expression.args
-        if len(others) != 1 or others[0][1] != sympy.true:
+        *choices, (last, condition) = expression.args
+        if condition != sympy.true:
             raise UnprintableError(expression, self._texts)
-        written = (self._inside(part, _SUM) for part in (yes, condition, others[0][0]))
-        return "({} if {} else {})".format(*written), _ATOM
+        text = self._inside(last, _SUM)
+        for yes, condition in reversed(choices):
+            text = f"({self._inside(yes, _SUM)} if {self._inside(condition, _SUM)} else {text})"
+        return text, _ATOM
 
     def _power(self, expression: Any) -> tuple[str, int]:
         base, exponent = expression.args

@@ -167,6 +167,8 @@ class Recorder(RecordedValues, TorchDispatchMode):  # type: ignore[misc]
             if fill is None:
                 fill = kwargs.get("fill_value", args[-1])
             self.buffer(result, is_dense=follows, fill=self.value(fill))
+        elif operator == "promote_types":
+            return result  # of dtypes, which a path has
         elif not operator.startswith("prim::") and operator not in _QUESTIONS:
             tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
             if not self._is_known(func, tensors):

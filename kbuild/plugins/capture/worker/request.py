@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import inspect
 import itertools
 import json
@@ -70,6 +71,10 @@ class Request:
     """See `RunDevice.facts`."""
     generated: bool = False
     """True if a DSL writes the kernels."""
+    calls: str = ""
+    """See `CapturedLanguage.calls`."""
+    targets: Sequence[Mapping[str, Any]] = ()
+    """`device_facts` of all archs that are compiled for, which `calls` may need."""
     random_calls: int = 48
     """Number of calls that the ops are compared with."""
 
@@ -83,11 +88,18 @@ def captured(request: Request) -> dict[str, Any]:
     if request.generated:
         driver.set_active(GeneratorDriver())  # generators see a GPU, for the rest of the process
     device = RunDevice(request.device)
+    calls_of_kernels = None
+    if request.calls:
+        targets = [request.device] if device.capability else request.targets
+        calls_of_kernels = importlib.import_module(request.calls).KernelCalls(targets)
     named = imported_function(
         request.function, request.folders, device, generated=request.generated
     )
     function = _function(named, request)
-    source, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    if calls_of_kernels is not None:
+        function = calls_of_kernels.function(function)
+    source = inspect.getsourcefile(inspect.unwrap(function))
+    line = inspect.getsourcelines(function)[1]
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
     declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
@@ -133,6 +145,7 @@ def captured(request: Request) -> dict[str, Any]:
         "samples": sampled(calls, request.function, request.random_calls),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
+        "notes": list(calls_of_kernels.notes) if calls_of_kernels is not None else [],
     }
 
 
@@ -294,8 +307,11 @@ def main() -> None:
     Symbols({}).integer("n")
     sympy.simplify(sympy.Symbol("n"))
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
+    requests = json.load(sys.stdin)
+    for module in {data["calls"] for data in requests} - {""}:
+        importlib.import_module(module)
     gc.freeze()  # no fork looks for garbage among what was imported, and so copies its pages
-    for data in json.load(sys.stdin):
+    for data in requests:
         # The alarm ends this process; the fork, which has none, ends with it.
         signal.alarm(data.pop("seconds"))
         process = os.fork()

@@ -1,0 +1,158 @@
+"""`kbuild capture` of kernels that Helion writes: those of `tests/gpu/captured_helion`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.section import read_section
+from kbuild.plugins.capture.description import Declaration
+from kbuild.plugins.capture.session import capture
+from kbuild.plugins.capture.wrappers import CapturedWrapper
+from kbuild.system.errors import CheckError
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.stores import cache_with_store, dsl_store
+
+pytestmark = [
+    pytest.mark.full,  # Helion takes 20 s to be imported
+    pytest.mark.network,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
+]
+SOURCE = Path(__file__).parents[1] / "gpu" / "captured_helion" / "helion_ops" / "kernels.py"
+SAVED = '{"block_sizes": [1], "reduction_loops": [256], "num_warps": 4}'
+MATRIX = {"shape": ["M", "N"], "dtypes": ["bfloat16"]}
+INTERPRETED = """
+import json, sys
+import torch
+import kernels
+
+launch = json.load(sys.stdin)
+kernel = getattr(kernels, launch["function"]).fn
+torch.manual_seed(0)
+x, y = torch.randn(70, 72), torch.randn(72, 136)
+for config in range(3):
+    out = torch.zeros(70, 136)
+    names = {
+        "x": x, "y": y, "out": out, "M": 70, "K": 72, "N": 136, "config": config,
+        "stride": torch.Tensor.stride, "sm_count": lambda: 4, "cdiv": lambda a, b: -(-a // b),
+    }
+    values = {name: eval(str(text), names) for name, text in launch["args"].items()}
+    kernel[(eval(launch["grid"][0], names), 1, 1)](**values, config=config)
+    print(float((out - x @ y).abs().max()))
+"""
+Capture = Callable[..., tuple[CapturedWrapper, tuple[str, ...]]]
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    store = dsl_store("helion-1.5.1", "helion", tmp_path_factory)
+    root = tmp_path_factory.mktemp("helion")
+    shutil.copy(SOURCE, root / "kernels.py")
+    (root / "helion_configs").mkdir()
+    (root / "helion_configs" / "row_sums.h200.json").write_text(SAVED)
+    runner = LocalRunner()
+    cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
+    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
+    pins = ["helion==1.5.1", "triton==3.9.0"]
+    table = {"language": "helion", "toolchain": pins, "src": ["kernels.py"], "backend": ["cuda"]}
+    section = read_section("k", {**table, "cuda-capabilities": ["8.0", "9.0"]})
+
+    def capture_one(
+        function: str, arguments: Mapping[str, Any], sizes: Mapping[str, Any] | None = None
+    ) -> tuple[CapturedWrapper, tuple[str, ...]]:
+        declaration = Declaration(
+            f"kernels:{function}", "f", arguments, {}, sizes or {}, backward=True
+        )
+        return capture(declaration, root, section, environments, runner)
+
+    return capture_one
+
+
+@pytest.fixture(scope="module")
+def matmul(captured: Capture) -> CapturedWrapper:
+    arguments = {
+        "x": {"shape": ["M", "K"], "dtypes": ["float32"]},
+        "y": {"shape": ["K", "N"], "dtypes": "x"},
+    }
+    wrapper, notes = captured("matmul", arguments)
+    assert notes == ()
+    return wrapper
+
+
+def test_configs_are_candidates(matmul: CapturedWrapper) -> None:
+    wrapper = matmul
+    section = wrapper.forward.section
+    small, *others = section["launch"]
+    assert small["configs"] == "autotune"
+    assert "config == 1" in small["grid"][0]
+    assert "sm_count()" in small["grid"][0]
+    assert small["args"]["x_stride_1"] == "stride(x, 1)"
+    assert any("N * K > 2147483647" in other["when"] for other in others)
+    assert wrapper.kernels.count('triton.Config({"config": ') == 3 * len(section["launch"])
+    assert {*re.findall(r"^(?:import|from) (\w+)", wrapper.kernels, re.MULTILINE)} == {"triton"}
+
+
+def test_every_candidate_computes_the_product(
+    matmul: CapturedWrapper, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In Triton's interpreter, without Helion, on the CPU, for sizes that no block divides."""
+    (tmp_path / "kernels.py").write_text(matmul.kernels)
+    store = dsl_store("triton-3.9.0", "triton", tmp_path_factory)
+    folders = [tmp_path, *sorted(store.glob("triton-3.9.0-*/root"))[:1], *sys.path]
+    done = subprocess.run(  # noqa: TID251 - a process with Triton
+        (sys.executable, "-c", INTERPRETED),
+        input=json.dumps(matmul.forward.section["launch"][0]),
+        env={"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    differences = [float(line) for line in done.stdout.split()]
+    assert len(differences) == 3
+    assert max(differences) < 1e-4
+
+
+def test_a_function_with_gradients_calls_kernels(captured: Capture) -> None:
+    arguments = {
+        "x": MATRIX,
+        "weight": {"shape": ["N"], "dtypes": "x"},
+        "eps": {"kind": "float", "example": 1e-6},
+    }
+    wrapper, _ = captured("RMSNorm", arguments, {"N": (1, 4096)})
+    assert wrapper.backward is not None
+    launch = wrapper.forward.section["launch"][0]
+    assert launch["configs"] == "autotune"
+    assert launch["args"]["eps"] == "eps"
+    assert "rms_norm_backward" in str(wrapper.backward.section["launch"])
+
+
+def test_a_config_that_helion_saved_is_a_candidate(captured: Capture) -> None:
+    wrapper, _ = captured("row_sums", {"x": MATRIX})
+    assert wrapper.forward.section["launch"][0]["configs"] == "autotune"
+    assert 'triton.Config({"config": 1}, num_stages=1, num_warps=4)' in wrapper.kernels
+
+
+def test_static_shapes_need_sizes(captured: Capture) -> None:
+    wrapper, _ = captured("doubled", {"x": {"shape": [64, 1024], "dtypes": ["bfloat16"]}})
+    (launch,) = wrapper.forward.section["launch"]
+    assert launch["grid"] == [64]
+    with pytest.raises(CheckError) as refused:
+        captured("doubled", {"x": MATRIX})
+    assert re.match(r"kernels\.py:\d+: .*shapes are static, with many sizes", refused.value.message)
+
+
+def test_what_helion_refuses_is_an_error_at_the_line(captured: Capture) -> None:
+    with pytest.raises(CheckError) as refused:
+        captured("refused", {"x": MATRIX})
+    assert re.match(r"kernels\.py:\d+: .*Helion does not compile", refused.value.message)
