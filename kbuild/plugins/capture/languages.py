@@ -35,6 +35,7 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
         refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
         "tensors of a captured call have no memory"
     ),
+    "cutile": CapturedLanguage(refusal="calls of `ct.launch` are not followed"),
     "tilelang": CapturedLanguage(
         refusal="a kernel is compiled for the numbers of a call, and sizes of a captured call are "
         "symbols"
