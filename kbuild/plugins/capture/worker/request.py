@@ -308,7 +308,7 @@ def main() -> None:
     sympy.simplify(sympy.Symbol("n"))
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
     requests = json.load(sys.stdin)
-    for module in {data["calls"] for data in requests} - {""}:
+    for module in {data.get("calls", "") for data in requests} - {""}:
         importlib.import_module(module)
     gc.freeze()  # no fork looks for garbage among what was imported, and so copies its pages
     for data in requests:
