@@ -82,7 +82,6 @@ def test_without_the_distribution_the_language_is_unknown(
     assert "`abacus` is not a language" in done.stderr
 
 
-@pytest.mark.quick
 def test_the_op_is_built_checked_and_called(bench: CommandProject, env: dict[str, str]) -> None:
     done = bench.kbuild("build", "--json", env=env)
     [built] = [entry for entry in json.loads(done.stdout)["variants"] if entry["path"]]

@@ -40,15 +40,15 @@ NAMES = {
 """Framework -> how the names of its variants start."""
 WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 ON_GPUS = [
-    *(("cute", "torch-stable-abi"), ("ninetoothed", "tvm-ffi"), ("tilelang", "torch")),
+    ("cute", "torch-stable-abi"),
     ("cutile", "torch-stable-abi"),
-    *(("triton", "tvm-ffi"), ("c++", "torch")),
+    ("ninetoothed", "tvm-ffi"),
+    ("tilelang", "torch"),
+    ("triton", "tvm-ffi"),
+    ("c++", "torch"),
 ]
 """Every language and every framework; all pairs differ in nothing else."""
-ON_CPU = [
-    pytest.param("tilelang", "torch", marks=pytest.mark.quick),
-    *(("c++", "torch-stable-abi"), ("c++", "tvm-ffi")),
-]
+ON_CPU = [("tilelang", "torch"), ("c++", "torch-stable-abi"), ("c++", "tvm-ffi")]
 
 
 def written(
