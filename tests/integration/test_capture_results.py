@@ -18,8 +18,9 @@ from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.section import read_section
 from kbuild.plugins.capture.description import CaptureSection, read_declaration
 from kbuild.plugins.capture.functions_module import captured_source
-from kbuild.plugins.capture.session import capture, captured_kernel
+from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.show import gradient_text, shown
+from kbuild.plugins.capture.wrappers import captured_kernel
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner

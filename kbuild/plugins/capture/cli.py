@@ -270,8 +270,8 @@ def _show(
     """Print what was captured."""
     from kbuild.dsl.candidates import planned_image_texts
     from kbuild.plugins.capture.description import read_description, wrapper_file
-    from kbuild.plugins.capture.session import captured_kernel
     from kbuild.plugins.capture.show import shown
+    from kbuild.plugins.capture.wrappers import captured_kernel
 
     descriptions, lines = [], list[str]()
     for name, section, declaration in functions:

@@ -17,11 +17,9 @@ from typing import Any
 
 from kbuild.dsl.devices import device_facts, vendor_facts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
-from kbuild.ops.section import DslSection, read_section
+from kbuild.ops.section import DslSection
 from kbuild.ops.unit import ImageTarget
-from kbuild.plan.plan import AotKernel
 from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
@@ -37,7 +35,7 @@ from kbuild.plugins.capture.launches import module_of
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.values import ROWS, names_of
 from kbuild.plugins.capture.verification import RandomCalls
-from kbuild.plugins.capture.wrappers import CapturedWrapper
+from kbuild.plugins.capture.wrappers import CapturedWrapper, captured_kernel
 from kbuild.system.errors import CheckError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import LineListener, Runner
@@ -154,20 +152,6 @@ def _declared(declaration: Declaration) -> dict[str, Any]:
         },
         "backward": declaration.backward,
     }
-
-
-def captured_kernel(
-    kernel: str, section: DslSection, ops: Sequence[Mapping[str, Any]], name: str
-) -> AotKernel:
-    """The kernel that a build makes of a function of the section `kernel`, for one arch."""
-    captured_as = captured_language(section.language).captured_as
-    table = {**section.table, "src": [*section.sources], "op": [*ops]}
-    if captured_as not in ("", section.language):
-        needed = DIALECTS.get(captured_as).distributions
-        pins = [pin for pin in section.toolchain if pin.partition("==")[0] in needed]
-        table |= {"language": captured_as, "toolchain": pins}
-        table["src"] = [kernels_file(kernel, name)]
-    return AotKernel(read_section(f"{kernel}_{name}", table, origin=name), ("sm_90",), "cuda13")
 
 
 def _validate(

@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.section import DslSection, read_section
+from kbuild.plan.plan import AotKernel
+from kbuild.plugins.capture.description import kernels_file
+from kbuild.plugins.capture.languages import captured_language
 from kbuild.plugins.capture.questions import PREFIX, asked_by
 
 _KERNEL_TABLES = ("args", "constants", "configs")
@@ -180,3 +185,17 @@ def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = 
     if isinstance(value, list):
         return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
     return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
+
+
+def captured_kernel(
+    kernel: str, section: DslSection, ops: Sequence[Mapping[str, Any]], name: str
+) -> AotKernel:
+    """The kernel that a build makes of a function of the section `kernel`, for one arch."""
+    captured_as = captured_language(section.language).captured_as
+    table = {**section.table, "src": [*section.sources], "op": [*ops]}
+    if captured_as not in ("", section.language):
+        needed = DIALECTS.get(captured_as).distributions
+        pins = [pin for pin in section.toolchain if pin.partition("==")[0] in needed]
+        table |= {"language": captured_as, "toolchain": pins}
+        table["src"] = [kernels_file(kernel, name)]
+    return AotKernel(read_section(f"{kernel}_{name}", table, origin=name), ("sm_90",), "cuda13")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -278,3 +279,11 @@ def resources_text(resources: UnitResources) -> str:
     parts += [f"{resources.memory} MiB of memory"] * bool(resources.memory)
     parts += [resources.device] * bool(resources.device)
     return ", ".join(parts) or "1 processor"
+
+
+def missing_reason(future: Any) -> str:
+    """The reason that a future of Dask has no answer."""
+    with suppress(Exception):
+        error = future.exception(timeout=1)
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return "the worker was lost"

@@ -25,6 +25,7 @@ from kbuild.plugins.cluster.assignments import (
     UnitResult,
     WaitingUnit,
     WorkUnit,
+    missing_reason,
     resources_text,
 )
 from kbuild.plugins.cluster.jobs import MachineFacts
@@ -218,7 +219,7 @@ class ClusterExecutor:
             task.worker.end(task.unit)
             answer = answers.get(future.key)
             if answer is None:
-                self._retry(task, _reason(future))
+                self._retry(task, missing_reason(future))
             else:
                 self._take_answer(task, answer)
 
@@ -270,7 +271,7 @@ class ClusterExecutor:
     ) -> None:
         """Accept or exclude a new worker, by its description of itself."""
         if answer is None:
-            self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
+            self._exclude(worker, f"it cannot run kbuild: {missing_reason(future)}")
             return
         reason = self._facts.difference(MachineFacts(**answer["facts"])) or answer.get("refusal")
         if reason:
@@ -396,11 +397,3 @@ class ClusterExecutor:
         self._assignments.clear()
         for task in tasks:
             task.batch.results.put(task.unit)
-
-
-def _reason(future: Future[Any]) -> str:
-    """The reason that a future has no answer."""
-    with suppress(Exception):
-        error = future.exception(timeout=1)
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return "the worker was lost"
