@@ -212,7 +212,12 @@ def main() -> None:
     if small:
         ratio = round(small[CUTILE] / small[LAUNCH], 3)
         targets.append({"what": f"{CUTILE} / {LAUNCH}", "value": ratio, "target": 0.5})
-    packages = ("tilelang", "nvidia-cutlass-dsl", "apache-tvm-ffi")
+    packages = [
+        "tilelang",
+        "nvidia-cutlass-dsl",
+        "apache-tvm-ffi",
+        *(["cuda-tile"] if small else []),
+    ]
     result = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -92,27 +92,12 @@ def capture(
     """
     source = source_of(declaration, section.sources)
     language = LANGUAGES.get(section.language)
-    captured = captured_language(section.language)
-    if not captured.captured_as:
+    if not captured_language(section.language).captured_as:
         raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments, torch)
     names = op_names(declaration)
     declaration = with_names(declaration, names)
-    folders = [str((root / source).resolve().parent) for source in section.sources]
-    request = {
-        **_declared(declaration),
-        "folders": [*dict.fromkeys(folders)],
-        "names": names,
-        "generated": captured.captured_as != language.name,
-        "calls": captured.calls,
-        "device": vendor_facts("cuda"),
-        "targets": _targets(section) if captured.calls else (),
-    }
-    if captured.calls:
-        if not request["targets"]:
-            message = f"`{language.name}` kernels are captured for the GPUs that a section names"
-            raise UsageError(message, hint='write `cuda-capabilities = ["8.0", "9.0"]`')
-        request["examples"] = {**_usual_sizes(declaration), **request["examples"]}
+    request = _request(declaration, root, section, names)
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
     requests = [{**request, "batch": batch} for batch in batches]
@@ -132,26 +117,47 @@ def capture(
     return wrapper, notes
 
 
+def _request(
+    declaration: Declaration, root: Path, section: DslSection, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """A request to the worker, without its batch.
+
+    Raises:
+        UsageError: the section names no GPU, and its language needs one.
+    """
+    captured = captured_language(section.language)
+    folders = [str((root / source).resolve().parent) for source in section.sources]
+    targets = _targets(section) if captured.calls else []
+    # Sizes of ordinary calls.
+    examples = {
+        name: min(max(4096, least), most) for name, (least, most) in declaration.sizes.items()
+    }
+    if captured.calls:
+        if not targets:
+            message = f"`{section.language}` kernels are captured for the GPUs that a section names"
+            raise UsageError(message, hint='write `cuda-capabilities = ["8.0", "9.0"]`')
+        examples = {**_usual_sizes(declaration), **examples}
+    return {
+        "function": declaration.function,
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        "examples": examples,
+        "backward": declaration.backward,
+        "folders": [*dict.fromkeys(folders)],
+        "names": names,
+        "generated": captured.captured_as != section.language,
+        "calls": captured.calls,
+        "device": vendor_facts("cuda"),
+        "targets": targets,
+    }
+
+
 def _usual_sizes(declaration: Declaration) -> dict[str, int]:
     """Sizes of an ordinary call, for languages whose code is chosen by one: large in the end."""
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     names = dict.fromkeys(n for shape in shapes for n in shape if isinstance(n, str) and n != "...")
     last = {shape[-1] for shape in shapes if shape}
     return {n: 64 * at + (4096 if n in last else 32) for at, n in enumerate(names)}
-
-
-def _declared(declaration: Declaration) -> dict[str, Any]:
-    """The part of a request to the worker that the author has written."""
-    return {
-        "function": declaration.function,
-        "arguments": declaration.arguments,
-        "sizes": declaration.sizes,
-        # Sizes of ordinary calls.
-        "examples": {
-            name: min(max(4096, least), most) for name, (least, most) in declaration.sizes.items()
-        },
-        "backward": declaration.backward,
-    }
 
 
 def _validate(

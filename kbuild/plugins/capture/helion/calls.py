@@ -143,8 +143,7 @@ class KernelCalls:
         code = written[0]
         for each in written:
             if each.error:
-                message = f"calls `{kernel.name}`, which Helion does not compile: {each.error}"
-                raise CompileError(message, each.place)
+                raise CompileError(f"calls `{kernel.name}`, {each.error}", each.place)
         if any(each != code for each in written):
             raise AskedAtImportError(f"`{kernel.name}` has other code for each arch")
         others = {name: _larger(each, code.conditions) for name, each in examples.items()}

@@ -68,6 +68,7 @@ class WrittenCode:
     """Conditions that hold for these calls, of names such as `x_size_0` and `x_stride_1`."""
     notes: tuple[str, ...] = ()
     error: str = ""
+    """The rest of a sentence that begins "calls `name`,"."""
     place: str = ""
 
 
@@ -103,7 +104,7 @@ def _serve(pipe: Any, facts: Mapping[str, Any]) -> None:
             places = _AUTHOR_LINE.findall(str(error))
             text = str(error).strip().partition("\n")[0]
             answer = WrittenCode(
-                error=f"{type(error).__name__}: {text}",
+                error=f"which Helion does not compile: {type(error).__name__}: {text}",
                 place=":".join(places[-1]) if places else "",
             )
         pipe.send(answer)
@@ -161,6 +162,8 @@ def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
         bound = kernel.bind(
             tuple(a.tensor() if isinstance(a, TensorExample) else a for a in arguments)
         )
+    if bound.env.runtime_input_specializations and not kernel.settings.static_shapes:
+        return WrittenCode(error="whose code depends on the memory of a call")
     texts, notes = list[str](), list[str]()
     configs = [*kernel.configs, *_saved_configs(kernel)]
     if not configs:
@@ -185,7 +188,7 @@ def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
         elif text not in texts:
             texts.append(text)
     if not texts:
-        return WrittenCode(error=f"has no config that can be captured: {'; '.join(notes)}")
+        return WrittenCode(error=f"which has no config that can be captured: {'; '.join(notes)}")
     return WrittenCode(tuple(texts), tuple(_conditions(kernel, bound, arguments)), tuple(notes))
 
 
@@ -201,8 +204,6 @@ def _conditions(kernel: Any, bound: Any, arguments: Sequence[Any]) -> Iterator[s
     env, settings = bound.env, kernel.settings
     if settings.static_shapes:
         return  # such a call has these sizes
-    if env.runtime_input_specializations:
-        raise NotImplementedError("its code depends on the memory of a call")
     names = {symbol: _name(sources[0]) for symbol, sources in env.shape_env.var_to_sources.items()}
     for extractor in bound._guarded_input_facts():  # noqa: SLF001 - Helion checks these itself
         fact = extractor.extractor

@@ -88,16 +88,7 @@ def captured(request: Request) -> dict[str, Any]:
     if request.generated:
         driver.set_active(GeneratorDriver())  # generators see a GPU, for the rest of the process
     device = RunDevice(request.device)
-    calls_of_kernels = None
-    if request.calls:
-        targets = [request.device] if device.capability else request.targets
-        calls_of_kernels = importlib.import_module(request.calls).KernelCalls(targets)
-    named = imported_function(
-        request.function, request.folders, device, generated=request.generated
-    )
-    function = _function(named, request)
-    if calls_of_kernels is not None:
-        function = calls_of_kernels.function(function)
+    function, notes = _walked_function(request, device)
     source = inspect.getsourcefile(inspect.unwrap(function))
     line = inspect.getsourcelines(function)[1]
     parameters = _parameters(function, request)
@@ -145,8 +136,22 @@ def captured(request: Request) -> dict[str, Any]:
         "samples": sampled(calls, request.function, request.random_calls),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
-        "notes": list(calls_of_kernels.notes) if calls_of_kernels is not None else [],
+        "notes": list(notes),
     }
+
+
+def _walked_function(request: Request, device: RunDevice) -> tuple[Any, Mapping[str, None]]:
+    """The function whose paths are walked, and the notes on its kernels, which the walk adds to."""
+    calls = None
+    if request.calls:
+        targets = [request.device] if device.capability else request.targets
+        # Before the author's modules are imported: they may call a kernel.
+        calls = importlib.import_module(request.calls).KernelCalls(targets)
+    named = imported_function(
+        request.function, request.folders, device, generated=request.generated
+    )
+    function = _function(named, request)
+    return (function, {}) if calls is None else (calls.function(function), calls.notes)
 
 
 def _defaults(parameters: Sequence[inspect.Parameter]) -> dict[str, str]:
