@@ -88,6 +88,8 @@ def main():
         if name == "rms_norm":
             wanted = with_gradients(own[name], arguments)
         else:
+            if name == "row_sums":
+                own[name].reset()  # its loop follows from the sizes of the first call
             wanted = [own[name](*arguments)]
         is_same = torch.allclose if name == "softmax" else torch.equal
         if not all(map(is_same, got, wanted)):
