@@ -16,7 +16,6 @@ from tests.support.tiny_project import write_tiny
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
 
-@pytest.mark.quick
 def test_a_site_builds_with_its_own_compiler(tmp_path: Path) -> None:
     bench = write_tiny(tmp_path, "cpu")
     env = install(tmp_path / "site", files_of("add-a-toolchain.md"))

@@ -77,7 +77,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return libraries
 
 
-@pytest.mark.quick
 def test_a_build_on_two_workers_has_the_same_bytes(
     tmp_path: Path, local: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,6 @@ def published(hub: HubBench, tmp_path: Path) -> HubBench:
     return hub
 
 
-@pytest.mark.quick
 def test_get_kernel(published: HubBench) -> None:
     assert published.python(LOAD, "1", token=None) == [[2.0, 2.0, 2.0], 1]
     assert published.python(LOAD, "2", token=None) == [[2.0, 2.0, 2.0], 2]

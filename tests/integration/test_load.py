@@ -265,7 +265,6 @@ def test_load_inline(python):
     assert unchanged.stdout == "tensor([1.]) False\n"
 
 
-@pytest.mark.quick
 def test_an_error_in_a_string(python):
     """The line of the string comes first, with a caret."""
     code = """

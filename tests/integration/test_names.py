@@ -21,7 +21,6 @@ PACKAGED = f"{EVERYWHERE}<>,|]\t\n"
 @pytest.mark.compile
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
-@pytest.mark.quick
 def test_odd_names_are_built_with(tmp_path: Path) -> None:
     plain = write_tiny(tmp_path, "cpu")
     root = tmp_path / FOLDER

@@ -120,7 +120,6 @@ def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(
     relu.built("--backend", "cpu")
 
 
-@pytest.mark.quick
 def test_a_header_is_a_dependency(relu: CommandProject) -> None:
     with edited(relu.root / "torch-ext" / "torch_binding.h"):
         assert relu.built("--backend", "cpu")["status"] == "built"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.network, pytest.mark.compile]
 
 
 @pytest.fixture(scope="module")
-def relu(example: Callable[[str], CommandProject]) -> CommandProject:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> CommandProject:
     if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
         pytest.skip("toolchains from wheels are for x86_64 Linux")
     if not shutil.which("c++"):
@@ -35,14 +34,13 @@ def relu(example: Callable[[str], CommandProject]) -> CommandProject:
         pytest.skip(f"the package index is out of reach: {error.message}")
     if not found:
         pytest.skip("the package index has no nvidia-cuda-nvcc")
-    return example("relu")
+    return write_tiny(tmp_path_factory.mktemp("wheels"), "cuda")
 
 
 @pytest.mark.quick
-def test_cuda_extension_from_nothing(relu: CommandProject) -> None:
+def test_cuda_extension_from_nothing(tiny: CommandProject) -> None:
     """One architecture is enough here."""
-    options = ("--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", "--jobs", "1")
-    built = relu.built(*options)
+    built = tiny.built("--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")
     assert built["status"] == "built"
     (extension,) = Path(built["path"]).glob("*.abi3.so")
     with extension.open("rb") as file:
@@ -59,15 +57,13 @@ def test_cuda_extension_from_nothing(relu: CommandProject) -> None:
 
 
 @pytest.mark.quick
-def test_what_was_installed_is_whole(relu: CommandProject) -> None:
-    answer = json.loads(relu.kbuild("toolchain", "list", "--json").stdout)
+def test_what_was_installed_is_whole(tiny: CommandProject) -> None:
+    answer = json.loads(tiny.kbuild("toolchain", "list", "--json").stdout)
     names = [entry["name"].rpartition("-")[0] for entry in answer["installed"]]
     assert [name.split("-")[0] for name in names] == ["cuda", "manylinux_2_28", "torch"]
-    assert json.loads(relu.kbuild("toolchain", "verify", "--json").stdout)["ok"]
+    assert json.loads(tiny.kbuild("toolchain", "verify", "--json").stdout)["ok"]
 
 
-def test_cuda_is_reproducible(relu: CommandProject, tmp_path: Path) -> None:
-    tiny = write_tiny(tmp_path, "cuda", relu.cache)
-    tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")
+def test_cuda_is_reproducible(tiny: CommandProject) -> None:
     (outcome,) = json.loads(tiny.kbuild("reproduce", "--json").stdout)
     assert (outcome["variant"], outcome["status"]) == (VARIANT, "same")

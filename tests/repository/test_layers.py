@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,7 +109,10 @@ def test_the_core_names_no_backend() -> None:
     core = [path for path in MODULES if not _is_below(path, OF_VENDORS)]
     assert len(core) > 200
     for path in core:
-        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        if not any(f'"{name}"' in text for name in names):
+            continue
+        nodes = ast.walk(ast.parse(text))
         literals = {node.value for node in nodes if isinstance(node, ast.Constant)} & names
         if literals:
             found[path.relative_to(ROOT / "kbuild").as_posix()] = literals
@@ -123,9 +127,8 @@ def _is_below(path: Path, parts: Sequence[str]) -> bool:
 def test_class_names_are_unique():
     places: dict[str, list[Path]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(path)
+        for name in re.findall(r"^ *class (\w+)[(:]", path.read_text("utf-8"), re.MULTILINE):
+            places.setdefault(name, []).append(path)
     assert len(places) > 500
     shared = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert not shared
