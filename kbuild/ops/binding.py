@@ -110,7 +110,7 @@ def bind(
         _validate_own_values(launch, function, constants, place)
     arguments = _arguments(op, launch, function, parameters, place.at("args"))
     sizes = tuple(size.name for size in op.sizes) if DIALECTS.get(op.language).shaped else ()
-    facts = tuple(_facts(op, name) for name in (*op.inputs, *op.results, *op.temporaries))
+    facts = tuple(_facts(op, name) for name in op.tensors)
     choices = tuple(
         (constant.name, _in_sizes(op, constant.expression))
         for constant in launch.constants
@@ -312,22 +312,31 @@ def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
 
 
 def _facts(op: OpSpec, name: str) -> TensorFacts:
-    rule = op.shape(name)
+    rule, view = op.shape(name), op.view(name)
     dims = tuple(map(str, rule.dims)) if rule is not None and rule.rank is not None else None
-    is_allocated = name not in op.inputs and name not in op.produced and op.view(name) is None
-    return TensorFacts(name, dims, name in op.contiguous or is_allocated, _aliases(op, name))
+    is_allocated = view is None and name not in (*op.inputs, *op.produced)
+    is_dense = is_allocated or (view is not None and view.strides is None)
+    return TensorFacts(name, dims, name in op.contiguous or is_dense, _aliases(op, name))
 
 
 def _aliases(op: OpSpec, name: str) -> tuple[str, ...]:
     """See `TensorFacts.aliases`: what the op allocates itself shares memory with its views only."""
-    given, written, memory = {*op.inputs}, {*op.schema.mutated}, op.viewed(name)
+    given, written, own = {*op.inputs}, {*op.schema.mutated}, _memory(op, name)
 
     def may_alias(other: str) -> bool:
-        both = {memory, op.viewed(other)}
+        others = _memory(op, other)
         # Tensors of the caller may overlap, which nobody sees while all of them are only read.
-        return len(both) == 1 or (both <= given and bool(both & written))
+        are_given = bool(own & given and others & given)
+        return bool(own & others) or (are_given and bool((own | others) & written))
 
     return tuple(other for other in op.tensors if other != name and may_alias(other))
+
+
+def _memory(op: OpSpec, name: str) -> set[str]:
+    """Tensors in whose memory a tensor may lie, such as the argument of `contiguous`."""
+    root = op.viewed(name)
+    shared = {other for call in op.aten if root in call.produced for other in call.aliases}
+    return {root}.union(*(_memory(op, other) for other in shared))
 
 
 def _validate_assumptions(

@@ -33,9 +33,8 @@ _MOST_CALLS = 1 << 16
 _OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
+    "occupancy", "opt_level", "num_worker_warps",
 )  # fmt: skip
-WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
-"""Options that have no effect with these values."""
 
 
 @dataclass
@@ -86,7 +85,8 @@ class ConstantWriter:
         shapes = step.step.get("shapes", ())
         for name in sorted(open_.keys() & {*shapes}):
             message = f"has more values of `{name}` in `{step.step['launch']}` than there can be"
-            message = f"{message} images, and the kernel has shapes of it: narrow the `sizes`"
+            why = "it is a constant" if step.step["arrays"] else "the kernel has shapes of it"
+            message = f"{message} images, and {why}: narrow the `sizes`"
             raise CaptureError(message, step.step["line"])
         self._limit(fixed, open_, shapes)
         if step.step["key"] is not None:  # each of the kernel's own candidates, for every path
@@ -141,7 +141,7 @@ class ConstantWriter:
         for leaf, variant in step.variants.items():
             row = {name: literal(variant["constants"][name]) for name in varying}
             for option, value in variant["options"].items():
-                if value is None or {option: next(iter(value.values()))} in WITHOUT_MEANING:
+                if value is None:
                     continue
                 if option not in _OPTIONS:
                     raise CaptureError(f"has the launch option `{option}`", step.step["line"])

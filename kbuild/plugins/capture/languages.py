@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _TRITON = Path(__file__).with_name("triton")
@@ -23,6 +23,8 @@ class CapturedLanguage:
     calls: str = ""
     """Module with `KernelCalls`, which runs code in the place of the language's kernels; empty if
     these write and launch Triton kernels themselves."""
+    worker_pins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other languages that the worker imports, with the pins of their distributions."""
     recorder: Path | None = None
     """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
 
@@ -35,7 +37,7 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
         refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
         "tensors of a captured call have no memory"
     ),
-    "cutile": CapturedLanguage(refusal="calls of `ct.launch` are not followed"),
+    "cutile": CapturedLanguage("cutile", worker_pins={"triton": ("triton==3.9.0",)}),
     "tilelang": CapturedLanguage(
         refusal="a kernel is compiled for the numbers of a call, and sizes of a captured call are "
         "symbols"

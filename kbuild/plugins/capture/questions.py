@@ -133,6 +133,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     r"triton\.knobs": ("reads a setting of Triton", _AS_ARGUMENT),
     r"triton\.testing": ("measures a kernel", "tune with `@triton.autotune`"),
+    r"cuda\.tile(\.tune|_experimental)": ("measures a kernel", "launch one of the candidates"),
     r"torch\._C\.(TensorBase|Tensor)\.|torch\._tensor\.": (
         "asks for something that only Torch's tensors have", _AS_ARGUMENT
     ),

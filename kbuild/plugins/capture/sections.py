@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from kbuild.plugins.capture.values import (
     is_contiguous,
     launch_number,
     literal,
+    names_of,
     number_of,
     usual,
     with_batch,
@@ -244,7 +245,7 @@ class OpWriter:
         ((kind, text),) = value.items()
         return number_of(text) if kind != "bool" else text == "True"
 
-    def _tensor(self, value: Mapping[str, Any]) -> str:
+    def _tensor(self, value: Mapping[str, Any], *, is_array: bool = False) -> str:
         """The name of a tensor, or of a view of it."""
         root = value["tensor"]
         name = self.results.tensor_name(root)
@@ -262,6 +263,9 @@ class OpWriter:
             same = [*value["sizes"]] == [*argument.sizes] and (
                 [*value["strides"]] == own or (root in self.contiguous and is_contiguous(value))
             )
+        # An array has as many dimensions as in the run, whatever `...` stands for.
+        has_batch = any(names_of(size) & {*BATCH, ROWS} for size in value["sizes"])
+        same = same and not (is_array and has_batch)
         if same and value["offset"] == "0":
             return name
         view: dict[str, Any] = {"of": name, "shape": [*map(number_of, value["sizes"])]}
@@ -283,9 +287,11 @@ class OpWriter:
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
-            table["args"][name] = self._launch_argument(value)
+            table["args"][name] = self._launch_argument(value, is_array=launch["arrays"])
             if value and "int" in value and name in launch.get("specialized", (name,)):
                 integers.append((name, usual(value["int"])))
+            if value and "tensor" in value and launch["arrays"]:
+                integers += self._array_parts(name, value)
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
         varying = {name: None for row in rows for name in row} if rows else {}
@@ -360,16 +366,26 @@ class OpWriter:
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}
 
-    def _launch_argument(self, value: Any) -> Any:
+    def _array_parts(self, name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The sizes of an array that no image has as a constant, and strides it is not dense by."""
+        words = [("shape", value["sizes"])]
+        if not is_contiguous(value):
+            words.append(("stride", value["strides"]))
+        for word, texts in words:
+            for axis, text in enumerate(texts):
+                if word == "stride" or not text.isdigit():
+                    yield f"{name}.{word}.{axis}", usual(text)
+
+    def _launch_argument(self, value: Any, *, is_array: bool = False) -> Any:
         if value is None:
             return "None"
         if "descriptor" in value:
             return {"tensor": self._tensor(value), **value["descriptor"]}
         if "tensor" in value:
-            # Sizes and strides are arguments of their own.
-            if value["offset"] == "0":
+            # Triton has sizes and strides as arguments of their own.
+            if value["offset"] == "0" and not is_array:
                 return self.results.tensor_name(value["tensor"])
-            return self._tensor(value)
+            return self._tensor(value, is_array=is_array)
         if "list" in value:
             return [self._launch_argument(item) for item in value["list"]]
         return launch_number(value)

@@ -225,13 +225,14 @@ def _environment(
             "`kbuild capture` runs the function with Torch, which is missing",
             hint=f"`pip install torch` into an environment with Python {release}, and activate it",
         )
-    language = LANGUAGES.get(section.language)
-    compiler = environments.provide(
-        section.language, language.environment(tuple(section.toolchain), "cuda13")
-    )
+    own = {section.language: tuple(section.toolchain)}
+    compilers = [
+        environments.provide(name, LANGUAGES.get(name).environment(pins, "cuda13"))
+        for name, pins in (own | captured_language(section.language).worker_pins).items()
+    ]
     roots = [_import_root(str((root / source).resolve()), source) for source in section.sources]
     # The order decides: the pinned compiler hides another release of it that lies beside Torch.
-    places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
+    places = (*roots, *(str(one.root) for one in compilers), str(_PACKAGE), str(torch))
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),

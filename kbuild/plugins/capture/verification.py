@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.constants import WITHOUT_MEANING
 from kbuild.plugins.capture.op_calls import (
     DifferenceError,
     OpCall,
@@ -165,13 +164,13 @@ class Comparison:
         row = {} if rows == "autotune" else next(call.taken(rows), {})
         known = {**step["args"], **step.get("constants", {}), **row}
         for name, value in (*own["arguments"].items(), *own["constants"].items()):
-            if name not in known or not self._is_equal(call, known[name], value, step):
+            if name not in known or not self._is_equal(call, known[name], value, own):
                 raise DifferenceError(self._unequal(call, name, known.get(name), value))
         options = {name: v for name, v in own["options"].items() if v is not None}
         for name, value in options.items():
-            if {name: next(iter(value.values()))} in WITHOUT_MEANING or rows == "autotune":
+            if rows == "autotune":
                 continue
-            if name not in row or not self._is_equal(call, row[name], value, step):
+            if name not in row or not self._is_equal(call, row[name], value, own):
                 raise DifferenceError(self._unequal(call, name, row.get(name), value))
         grid = [call.value(block) for block in step["grid"]]
         if grid != [int(block) for block in own["grid"]]:
@@ -179,7 +178,7 @@ class Comparison:
 
     def _call(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         for at, (given, value) in enumerate(zip(step["arguments"], own["arguments"], strict=True)):
-            if not self._is_equal(call, given, value, step):
+            if not self._is_equal(call, given, value, own):
                 name = f"argument {at} of `{own['aten']}`"
                 raise DifferenceError(self._unequal(call, name, given, value))
         for name, root in zip(step["results"], own["results"], strict=True):
@@ -193,7 +192,7 @@ class Comparison:
                 call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
-        """True if a value of an op equals that of the function."""
+        """True if a value of an op equals that of the function; `step` is the function's."""
         if own is None:
             return given == "None" or (given in call.tensors and call.tensors[given] is None)
         if "tensor" in own:
@@ -219,8 +218,8 @@ class Comparison:
         tensor = call.tensor(name) if isinstance(name, str) else None
         if tensor is None or tensor.dtype != own.dtype:
             return False
-        is_launch = "function" in step
-        if is_launch and not isinstance(given, Mapping):
+        is_launch = "launch" in step
+        if is_launch and not step["arrays"] and not isinstance(given, Mapping):
             return self._is_same_memory(call, tensor, own)
         if tensor.sizes != own.sizes:
             own = expanded_layout(own, tensor.sizes)
@@ -340,10 +339,15 @@ class RandomCalls:
         """Reason why an op refuses the call; empty if all ops do what the function does."""
         if reason := call.unmet():
             return reason
+        backward = self.wrapper.backward
         if trace["raises"]:
+            # The function may raise it in its backward pass: the backward op has to refuse it.
+            if backward is not None and trace["boundary"]:
+                reason = self._backward(call, backward, trace).unmet()
+            if reason:
+                return reason
             raise DifferenceError(f"does not raise {trace['raises']}", trace["place"])
         comparison, outs = Comparison(trace), self.wrapper.outputs
-        backward = self.wrapper.backward
         end = trace["boundary"].get("steps", len(trace["steps"]))
         # The boundary counts these steps, which `Comparison` leaves out.
         copies = sum(s.get("aten") == "contiguous" for s in trace["steps"][:end])

@@ -38,7 +38,7 @@ _IMPURE = {
 _KERNEL_MODULES = (
     "triton.compiler", "triton.experimental.gluon", "triton.language", "triton.runtime._allocator",
     "triton.runtime.autotuner", "triton.runtime.jit", "triton.tools", "triton._utils",
-    "ninetoothed",
+    "ninetoothed", "cuda.tile",
 )  # fmt: skip
 """Modules of DSLs that describe kernels and launch them."""
 _TORCH_MODULES = (
@@ -75,7 +75,7 @@ _HELPERS = {
 _REFUSED_METHODS = (
     "torch._tensor.Tensor.backward", "torch._tensor.Tensor.register_", "torch._tensor.Tensor.__dl",
     "torch.nn.functional.torch", "torch.amp.autocast_mode.is_", "torch.autograd.grad_mode.set_",
-    "torch.autograd.grad_mode.inference_mode", "torch._utils._get_",
+    "torch.autograd.grad_mode.inference_mode", "torch._utils._get_", "cuda.tile.tune.",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The launch of a Triton kernel as a step of a run, with the author's own candidates."""
+"""The launch of a kernel as a step of a run, with the author's own candidates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from unittest import mock
 
 import torch
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.stores import (
+    PlainFunction,
     shape_parameters,
     specialized_parameters,
     written_parameters,
@@ -23,6 +23,8 @@ from kbuild.plugins.capture.worker.symbols import Symbols
 
 _OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
 """Keys of a candidate that are launch options, not constants of the kernel."""
+_WITHOUT_EFFECT = (("debug", False), ("num_ctas", 1))
+"""Launch options of Triton that have no effect with these values."""
 
 
 class LaunchValues(dict[str, Any]):
@@ -147,7 +149,7 @@ def launch_step(  # noqa: PLR0917
         CaptureError: the path depends on a candidate.
     """
     launched, chain = kernel, []
-    while not isinstance(kernel, JITFunction):
+    while isinstance(kernel, (Autotuner, Heuristics)):
         chain.append(kernel)
         kernel = kernel.fn
     parameters = {parameter.name: parameter for parameter in kernel.params}
@@ -175,6 +177,8 @@ def launch_step(  # noqa: PLR0917
         "written": sorted(written_parameters(kernel)),
         "specialized": sorted(specialized_parameters(kernel)),
         "shapes": sorted(shape_parameters(kernel)),
+        # Kernels of cuTile get the sizes and the strides of a tensor with it.
+        "arrays": isinstance(kernel, PlainFunction),
         "grid": [symbols.text_of(block) for block in blocks],
         "line": place,
     }
@@ -187,7 +191,8 @@ def launch_step(  # noqa: PLR0917
         else:
             # An image has one value of each option: every value is a path.
             decided = int(value) if isinstance(value, torch.SymInt) else value
-            step["options"][name] = described(decided)
+            if step["arrays"] or (name, decided) not in _WITHOUT_EFFECT:
+                step["options"][name] = described(decided)
     candidates.end(kernel.__name__)
     return step
 
@@ -198,6 +203,8 @@ def _name_of(launched: Any, kernel: Any, place: str) -> str:
     Raises:
         CaptureError: the module has no such name, so that no build finds the kernel.
     """
+    if isinstance(kernel, PlainFunction):
+        return kernel.name
     for name, value in kernel.fn.__globals__.items():
         if value is launched:
             return str(name)

@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.questions import refusal
+from kbuild.plugins.capture.worker.cutile import CurrentStream, cutile_functions
 from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
 from kbuild.plugins.capture.worker.imports import (
     GUARD_METHODS,
@@ -73,6 +74,7 @@ def in_place_of_triton(
     symbols = recorder.symbols
     # Functions are replaced in all modules: authors import them under names of their own.
     functions = [
+        *cutile_functions(recorder),
         *recorder.settings.functions(),
         (triton.next_power_of_2, symbols.power_of_2),
         (triton.cdiv, partial(_cdiv, triton.cdiv)),
@@ -127,6 +129,7 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
         return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
 
     yield torch.SymInt, "__hash__", hashed
+    yield torch.SymInt, "__or__", partial_method(recorder.symbols.bitwise_or)
     yield from divisions(recorder.is_author)
     for kind in (torch.SymInt, torch.SymFloat):
         for name in ("__str__", "__repr__", "__format__"):
@@ -181,6 +184,7 @@ def _device_answers(
     )  # fmt: skip
     answers = {
         "get_device_properties": properties,
+        "current_stream": CurrentStream(),
         "current_device": DeviceNumber(),
         "is_available": True,
         "synchronize": None,

@@ -28,7 +28,13 @@ from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.values import BATCH, CAPABILITIES
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.plugins.capture.worker.paths import walk
-from kbuild.plugins.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
+from kbuild.plugins.capture.worker.runs import (
+    Bounds,
+    RunDevice,
+    TensorArgument,
+    WrapperCall,
+    parameters_of,
+)
 from kbuild.plugins.capture.worker.samples import sampled
 from kbuild.plugins.capture.worker.symbols import Symbols
 from kbuild.plugins.capture.worker.trace import is_autograd
@@ -210,8 +216,7 @@ def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
         CaptureError: the request is not about them.
     """
     is_class = isinstance(function, type)
-    signature = inspect.signature(function.forward if is_class else function)
-    parameters = list(signature.parameters.values())
+    parameters = parameters_of(function.forward if is_class else function)
     if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
         # A class without `setup_context` of its own takes `ctx` first.
         parameters = parameters[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,12 @@ class WrapperCall:
     """See `Recorder.keeps_strides`."""
     differentiated: bool = False
     """True if Torch differentiates the function, which is then no `autograd.Function`."""
+
+
+def parameters_of(function: Any) -> list[inspect.Parameter]:
+    """The parameters of a function without `*args` and `**kwargs`, which no call of an op fills."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 _PLAIN = (bool, int, float, str)

@@ -1,4 +1,4 @@
-"""Parameters through which a Triton kernel stores, and those it computes addresses with."""
+"""Parameters through which a kernel stores, and those it computes addresses with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from triton.runtime.jit import JITFunction
@@ -20,6 +20,11 @@ _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "ato
     "async_copy_shared_to_global", "async_atomic_add", "async_atomic_max", "async_atomic_min",
     "async_atomic_and", "async_atomic_or", "async_atomic_xor", "buffer_store",
     "buffer_atomic_add",
+    # Methods of cuTile's arrays, besides functions with names of Triton's.
+    "store_advanced_indexing", "store_offset", "atomic_store_add", "atomic_store_max",
+    "atomic_store_min", "atomic_store_and", "atomic_store_or", "atomic_store_xor",
+    "atomic_add_offset", "atomic_max_offset", "atomic_min_offset", "atomic_and_offset",
+    "atomic_or_offset", "atomic_xor_offset", "atomic_xchg_offset", "atomic_cas_offset",
 }  # fmt: skip
 _PLACES = {"buffer_store": 1}
 """Functions that store -> the place of the pointer among their arguments, where it is not first."""
@@ -29,6 +34,36 @@ _VALUES = {"load", "sum", "max", "min", "dot", "allocate_shared_memory"} | _STOR
 """Functions whose results are no pointers, whatever their arguments are."""
 _SPECIALIZE = "warp_specialize"
 """Gluon's call of several functions at once: `[(function, (argument, ...)), ...]`."""
+
+
+@dataclass(frozen=True)
+class PlainParameter:
+    """A parameter of a `PlainFunction`."""
+
+    name: str
+    is_constexpr: bool = False
+    default: Any = inspect.Parameter.empty
+    do_not_specialize = True
+    """No image depends on the values of numbers."""
+
+    @property
+    def has_default(self) -> bool:
+        """True if a call need not pass it."""
+        return self.default is not inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class PlainFunction:
+    """A kernel of cuTile, or a function of Python that it calls; Triton has objects for both."""
+
+    fn: FunctionType
+    params: tuple[PlainParameter, ...]
+    name: str = ""
+    """The kernel's name in its module."""
+
+    @property
+    def __name__(self) -> str:
+        return self.fn.__name__
 
 
 @cache
@@ -255,7 +290,12 @@ _SHAPE_WORDS = ("shape", "block_shape")
 
 @cache
 def shape_parameters(kernel: Any) -> frozenset[str]:
-    """Parameters of a kernel that are part of a shape, which each image has one of."""
+    """Parameters of a kernel that are part of a shape, which each image has one of.
+
+    cuTile takes no number in the place of any constant.
+    """
+    if isinstance(kernel, PlainFunction):
+        return frozenset(parameter.name for parameter in kernel.params if parameter.is_constexpr)
     names: set[str] = set()
     origins: dict[str, set[str]] = {}
     for statement in _statements(kernel):
@@ -273,6 +313,14 @@ def shape_parameters(kernel: Any) -> frozenset[str]:
         before = set(names)
         names = names.union(*(origins.get(name, ()) for name in names))
     return frozenset(names & {parameter.name for parameter in kernel.params})
+
+
+@cache
+def unused_parameters(kernel: Any) -> frozenset[str]:
+    """Parameters of a kernel that it does not name."""
+    nodes = (node for statement in _statements(kernel) for node in ast.walk(statement))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset({parameter.name for parameter in kernel.params} - names)
 
 
 def _shapes(kernel: Any, node: ast.Call) -> Iterator[ast.AST]:
@@ -306,8 +354,20 @@ def _function(kernel: Any, node: ast.Call) -> Any:
         inner = getattr(known.get(function.value.id), function.attr, None)
     else:
         inner = known.get(_called(node))
+    if isinstance(kernel, PlainFunction):
+        inner = _plain_function(inner)
+    is_function = isinstance(inner, (JITFunction, PlainFunction))
     # Not for recursion: its own parameters are being computed.
-    return inner if isinstance(inner, JITFunction) and inner is not kernel else None
+    return inner if is_function and inner != kernel else None
+
+
+def _plain_function(value: Any) -> PlainFunction | None:
+    """A function of the author's that kernels of cuTile call."""
+    function = inspect.unwrap(value) if callable(value) else None
+    if not isinstance(function, FunctionType) or function.__module__.startswith("cuda.tile"):
+        return None
+    parameters = inspect.signature(function).parameters
+    return PlainFunction(function, tuple(map(PlainParameter, parameters)))
 
 
 def _arguments(node: ast.Call, function: Any) -> dict[str, ast.expr]:

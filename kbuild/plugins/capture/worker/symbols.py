@@ -29,6 +29,10 @@ from kbuild.plugins.capture.worker.tensors import extent_of
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
+_LAST_SHIFT = 16
+"""The shift after which `n | n >> 1 | ...` has set all lower bits of a number of 32 bits."""
+# Taken before runs put `Symbols.bitwise_or` in its place, which calls it.
+_OR = torch.SymInt.__or__
 
 
 class Environment(ShapeEnv):  # type: ignore[misc]
@@ -83,6 +87,8 @@ class Symbols:
     """Powers of two: the argument of `next_power_of_2` -> its value, `torch.SymInt`."""
     named: dict[str, Any] = field(default_factory=dict)
     """Expression of a call -> `torch.SymInt` or `torch.SymFloat`."""
+    smeared: dict[sympy.Expr, tuple[Any, int]] = field(default_factory=dict)
+    """`n | n >> 1 ...` -> `n`, and the next shift that an author makes to set all lower bits."""
 
     def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:
         """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again."""
@@ -143,6 +149,20 @@ class Symbols:
             self.texts[symbol] = text
             self.derived[expression] = self.env.create_symintnode(symbol, hint=hint)
         return self.derived[expression]
+
+    def bitwise_or(self, number: Any, other: Any) -> Any:
+        """`n | n >> 1`; after shifts by 1, 2, 4, 8 and 16, one less than a power of two."""
+        first, shift = self.smeared.get(self.env.replace(number.node.expr), (number, 1))
+        bounds = self.env.bound_sympy(first.node.expr)
+        is_shift = isinstance(other, torch.SymInt) and bounds.lower >= 0 and bounds.upper < 2**32
+        if not is_shift or (number >> shift).node.expr != other.node.expr:
+            return _OR(number, other)
+        if shift < _LAST_SHIFT:
+            result = _OR(number, other)
+        else:  # a further shift adds no bit
+            result = self.power_of_2(first + 1) - 1 if shift == _LAST_SHIFT else number
+        self.smeared[self.env.replace(result.node.expr)] = (first, 2 * shift)
+        return result
 
     def text_of(self, value: Any) -> str:
         """A number of a run as an expression: `int`, `bool`, `float` or one of Torch's symbols."""

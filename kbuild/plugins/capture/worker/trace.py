@@ -42,6 +42,7 @@ from kbuild.plugins.capture.worker.runs import (
     TensorArgument,
     Trace,
     WrapperCall,
+    parameters_of,
 )
 from kbuild.plugins.capture.worker.settings import Settings
 from kbuild.plugins.capture.worker.symbols import Numbers, Symbols
@@ -224,8 +225,7 @@ def _run(
 ) -> None:
     """A function; with `leaves`, and the backward pass of all that Torch differentiates."""
     trace = recorder.trace
-    parameters = inspect.signature(call.function).parameters.values()
-    pairs = [*zip(parameters, values.values(), strict=True)]
+    pairs = [*zip(parameters_of(call.function), values.values(), strict=True)]
     results = call.function(
         *(value for p, value in pairs if p.kind is not inspect.Parameter.KEYWORD_ONLY),
         **{p.name: value for p, value in pairs if p.kind is inspect.Parameter.KEYWORD_ONLY},
