@@ -115,13 +115,15 @@ class KernelCall:
         self._pass("*" + image_type(argument["dtype"]), name)
         if argument["align"]:
             self._divisible.append(name)
-        for at, (_, divisor) in enumerate(argument["shape"]):
+        for at, (constant, divisor) in enumerate(argument["shape"]):
             part = f"{name}.numel" if argument["flat"] else f"{name}.shape.{at}"
-            self._pass(f"i{bits}", part, divisor)
+            # The op has checked the sizes that are constants.
+            self._pass(f"i{bits}", part, divisor if constant is None else 1)
         for at, (constant, divisor) in enumerate(argument["strides"]):
             # The compiled code does not read a stride that is a constant: any number will do.
             part = f"{name}.numel" if argument["flat"] else f"{name}.stride.{at}"
-            self._pass(f"i{bits}", part, divisor)
+            # The strides of compact rows follow from the sizes.
+            self._pass(f"i{bits}", part, 1 if argument["contiguous"] else divisor)
             if constant is not None and not argument["contiguous"]:
                 self._ones.append(part)
         return ArrayConstraint(

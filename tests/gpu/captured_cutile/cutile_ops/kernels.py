@@ -190,3 +190,25 @@ def listed(x):
     """It passes a list of arrays."""
     ct.launch(torch.cuda.current_stream(), (1,), copy_kernel, ([x, x], x, 8, 32))
     return x
+
+
+def on_its_stream(x):
+    """It launches on a stream that it was not called on."""
+    ct.launch(torch.cuda.default_stream(), (1,), copy_kernel, (x, x, 8, 32))
+    return x
+
+
+@ct.kernel
+def row_sums_kernel(x, out, N: ConstInt):
+    total = ct.full((1,), 0, dtype=ct.float32)
+    for column in range(N):
+        total = total + ct.load(x, index=(ct.bid(0), column), shape=(1, 1)).reshape((1,))
+    ct.store(out, index=(ct.bid(0),), tile=total)
+
+
+def row_sums(x):
+    """Each length of its rows needs an image."""
+    out = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)
+    arguments = (x, out, x.shape[1])
+    ct.launch(torch.cuda.current_stream(), (x.shape[0],), row_sums_kernel, arguments)
+    return out

@@ -14,7 +14,7 @@ from kbuild.system.errors import BuildError
 from tests.support.sections import op_of
 
 PINS = ("cuda-tile==1.7.0",)
-HEAD = """
+SECTION = """
 [kernel.k]
 backend = "cuda"
 language = "cutile"
@@ -22,6 +22,8 @@ toolchain = "cuda-tile==1.7.0"
 src = ["k.py"]
 
 [[kernel.k.op]]
+"""
+HEAD = f"""{SECTION}
 function = "f"
 grid = [1]
 """
@@ -31,7 +33,7 @@ OLD = "images of cuTile need a driver for CUDA 13 (580)"
 
 def requests(text, names, target="sm_90a"):
     """The request of each unit, the aligned one first."""
-    op = op_of(HEAD + text)
+    op = op_of((SECTION if "launch =" in text else HEAD) + text)
     parameters = [KernelParameter(name.rstrip("!"), name.endswith("!")) for name in names]
     issues: list[object] = []
     bound = bind(op, op.launches[0], {"f": parameters}, IssueCollector((), issues))
@@ -142,6 +144,27 @@ args = { again = "x" }
     assert found["y"]["aliases"] == ["z"]
     assert found["z"]["aliases"] == ["x", "y", "again"]
     assert found["out"]["aliases"] == []
+
+
+def test_views_and_copies():
+    """A view without strides has compact rows; a view, and what may be no copy, share memory."""
+    text = """
+schema = "k(Tensor(a!) x) -> Tensor out"
+shapes = { x = ["M", "N"], out = ["M", "N"], t = ["M", "N"] }
+dtypes = ["float32"]
+temporaries = ["t"]
+views.flat = { of = "out", shape = ["M * N"] }
+views.turned = { of = "x", shape = ["N", "M"], strides = ["stride(x, 1)", "stride(x, 0)"] }
+launch = [
+  { aten = "contiguous", arguments = ["x"], results = ["t"] },
+  { function = "f", args = { copy = "t" }, grid = [1], divisible = ["turned.stride.1"] },
+]
+"""
+    found, _ = arrays(text, ("x", "copy", "flat", "turned"))
+    assert [name for name, array in found.items() if array["contiguous"]] == ["flat"]
+    assert found["turned"]["strides"] == [(None, 1), (None, 16)]
+    assert found["x"]["aliases"] == ["copy", "turned"]
+    assert found["flat"]["aliases"] == []
 
 
 def test_negative_strides_are_refused():
