@@ -23,7 +23,7 @@ class Helion(Triton):
     decorator = "@helion.kernel"
     exporter_class = ""
     distributions = ("helion", "triton")
-    init_backends: ClassVar[tuple[str, ...]] = ()
+    init_backends: ClassVar[tuple[str, ...]] = ("cuda",)
     has_jit_fallback = False
     takes_ops = False
 
