@@ -137,7 +137,8 @@ def write_project(
         ctx.ui.say("\n".join(("", "not taken over, or to be checked:", *steps)))
     first = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
     last = ["kbuild test", "python example.py"] if is_new else []
-    commands = [*first, "kbuild build", *last]
+    captures = ["kbuild capture"] if scaffold.is_captured else []
+    commands = [*first, *captures, "kbuild build", *last]
     ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
 

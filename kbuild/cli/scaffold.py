@@ -68,6 +68,11 @@ class Scaffold:
         return written and not any(BACKENDS.get(b).runs_on_cpu for b in self.backends)
 
     @property
+    def is_captured(self) -> bool:
+        """True when `kbuild capture` makes the ops, before a build."""
+        return bool(self.language and self.compiled) and not LANGUAGES.get(self.language).takes_ops
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that it is made of; the files of later ones win."""
         framework = FRAMEWORKS.get(self.framework)
@@ -97,6 +102,7 @@ class Scaffold:
             "package_root": framework.package_root,
             "framework_table": framework.table,
             "needs_gpu": self.needs_gpu,
+            "is_captured": self.is_captured,
             "dispatch_keys": {b.define: b.dispatch_key for b in BACKENDS if b.section},
         }
         return asdict(self) | derived

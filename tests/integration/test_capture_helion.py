@@ -10,20 +10,25 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbuild.dsl.aot_build import build_aot_kernels
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.section import read_section
-from kbuild.plugins.capture.description import Declaration
+from kbuild.ops.tuned_tables import TunedRow, TunedTable, write_table
+from kbuild.plugins.capture.description import Declaration, kernels_file
 from kbuild.plugins.capture.session import capture
-from kbuild.plugins.capture.wrappers import CapturedWrapper
+from kbuild.plugins.capture.wrappers import CapturedWrapper, captured_kernel
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.dsl.compiled import dsl_compiler
 from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
@@ -32,6 +37,11 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
 ]
 SOURCE = Path(__file__).parents[1] / "gpu" / "captured_helion" / "helion_ops" / "kernels.py"
+PINS = ["helion==1.5.1", "triton==3.9.0"]
+SECTION = {
+    "language": "helion", "toolchain": PINS, "src": ["kernels.py"], "backend": ["cuda"],
+    "cuda-capabilities": ["8.0", "9.0"],
+}  # fmt: skip
 SAVED = '{"block_sizes": [1], "reduction_loops": [256], "num_warps": 4}'
 MATRIX = {"shape": ["M", "N"], "dtypes": ["bfloat16"]}
 INTERPRETED = """
@@ -66,9 +76,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     runner = LocalRunner()
     cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
-    pins = ["helion==1.5.1", "triton==3.9.0"]
-    table = {"language": "helion", "toolchain": pins, "src": ["kernels.py"], "backend": ["cuda"]}
-    section = read_section("k", {**table, "cuda-capabilities": ["8.0", "9.0"]})
+    section = read_section("k", SECTION)
 
     def capture_one(
         function: str, arguments: Mapping[str, Any], sizes: Mapping[str, Any] | None = None
@@ -123,6 +131,32 @@ def test_every_candidate_computes_the_product(
     assert max(differences) < 1e-4
 
 
+def test_a_tuned_table_names_a_config(
+    matmul: CapturedWrapper, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It is compiled beside the first one, and calls of the sizes in its row choose it."""
+    store = dsl_store("triton-3.9.0", "triton", tmp_path_factory)
+    cache = cache_with_store(tmp_path / "cache", store)
+    file = tmp_path / kernels_file("k", "f")
+    file.parent.mkdir()
+    file.write_text(matmul.kernels)
+    kernel = captured_kernel("k", read_section("k", SECTION), matmul.to_json()["ops"], "f")
+    dtypes = tuple((name, "float32") for name in ("x", "y", "out"))
+    options = (("num_stages", 1), ("num_warps", 8))
+    row = TunedRow("k_f", "f", 0, dtypes, (512, 640, 768), (("config", 1),), options, 1.0, 2.0)
+    table = write_table(tmp_path, TunedTable("NVIDIA H100", "sm_90", (row,)))
+    plan: Any = SimpleNamespace(
+        framework="torch", aot=(replace(kernel, tables=(table,)),), components=(), generated=(),
+        op_modules=(), ops_name="_k", variant="torch211-cxx11-cu130-x86_64-linux",
+    )  # fmt: skip
+    with dsl_compiler(cache) as compiler:
+        output = build_aot_kernels(plan, tmp_path, compiler, lambda *_: None)
+    units = [one.unit for one in output.compiled[0][1]]
+    assert {dict(unit.constants)["config"] for unit in units if unit.launch == 0} == {0, 1}
+    key = "INT64_C(512), INT64_C(640), INT64_C(768)"
+    assert key in output.files["aot/k_f.cpp"].decode()
+
+
 def test_a_function_with_gradients_calls_kernels(captured: Capture) -> None:
     arguments = {
         "x": MATRIX,
@@ -135,6 +169,7 @@ def test_a_function_with_gradients_calls_kernels(captured: Capture) -> None:
     assert launch["configs"] == "autotune"
     assert launch["args"]["eps"] == "eps"
     assert "rms_norm_backward" in str(wrapper.backward.section["launch"])
+    assert "cdiv(M, 4)" in str(wrapper.backward.section)
 
 
 def test_a_config_that_helion_saved_is_a_candidate(captured: Capture) -> None:
@@ -152,7 +187,13 @@ def test_static_shapes_need_sizes(captured: Capture) -> None:
     assert re.match(r"kernels\.py:\d+: .*shapes are static, with many sizes", refused.value.message)
 
 
-def test_what_helion_refuses_is_an_error_at_the_line(captured: Capture) -> None:
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [("refused", "which Helion does not compile"), ("in_cute", "whose backend is `cute`")],
+)
+def test_what_is_refused_is_an_error_at_the_line(
+    captured: Capture, function: str, reason: str
+) -> None:
     with pytest.raises(CheckError) as refused:
-        captured("refused", {"x": MATRIX})
-    assert re.match(r"kernels\.py:\d+: .*Helion does not compile", refused.value.message)
+        captured(function, {"x": MATRIX})
+    assert re.match(rf"kernels\.py:\d+: .*calls `{function}`, {reason}", refused.value.message)

@@ -27,6 +27,7 @@ pytestmark = [
 ENVIRONMENTS = {
     "cute": ("cute-4.8.1", "nvidia-cutlass-dsl"),
     "cutile": ("cutile-1.7.0", "cuda-tile"),
+    "helion": ("helion-1.5.1", "helion"),
     "ninetoothed": ("ninetoothed-0.26.0", "ninetoothed"),
     "tilelang": ("tilelang-0.1.15", "tilelang"),
     "triton": ("triton-3.9.0", "triton"),
@@ -42,6 +43,8 @@ WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 ON_GPUS = [
     ("cute", "torch-stable-abi"),
     ("cutile", "torch-stable-abi"),
+    # Helion takes 20 s to be imported.
+    pytest.param("helion", "torch-stable-abi", marks=pytest.mark.full),
     ("ninetoothed", "tvm-ffi"),
     ("tilelang", "torch"),
     ("triton", "tvm-ffi"),
@@ -79,6 +82,8 @@ def test_it_is_compiled_for_gpus(
 ) -> None:
     bench = written(language, framework, tmp_path, tmp_path_factory)
     variant = f"{NAMES[framework]}-cu130-x86_64-linux"
+    if language == "helion":
+        bench.kbuild("capture", env=WHEELS)
     bench.kbuild("check", env={"HF_HUB_OFFLINE": "1"})
     options = ("--variant", variant, "--arch", "9.0")
     bench.kbuild("build", *options, env=WHEELS)

@@ -11,8 +11,12 @@ from kbuild.ops.language import LANGUAGES, ResolvedTargets, pinned_version
 
 RELEASES = re.compile(r"1\.5(\.\d+)*")
 """The releases whose code the capture knows."""
-_COMPANIONS = ("rich==15.0.0", "pygments==2.21.0", "markdown-it-py==4.3.0", "mdurl==0.1.2")
-"""Distributions that it imports besides Torch and Triton, unless `toolchain` pins them."""
+_COMPANIONS = (
+    "numpy==2.4.6", "rich==15.0.0", "pygments==2.21.0", "markdown-it-py==4.3.0", "mdurl==0.1.2",
+    "pytest==9.0.1", "pluggy==1.6.0", "iniconfig==2.1.0",
+)  # fmt: skip
+"""Distributions that it imports besides Torch and Triton, unless `toolchain` pins them; pytest is
+for `helion._testing`, from which Helion's own examples take the device."""
 
 
 @LANGUAGES.add
@@ -23,7 +27,7 @@ class Helion(Triton):
     decorator = "@helion.kernel"
     exporter_class = ""
     distributions = ("helion", "triton")
-    init_backends: ClassVar[tuple[str, ...]] = ()
+    init_backends: ClassVar[tuple[str, ...]] = ("cuda",)
     has_jit_fallback = False
     takes_ops = False
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kbuild.plugins.capture.programs import (
@@ -133,7 +133,45 @@ def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
     return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
-def backward_dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[str, str]:
+def backward_paths(
+    paths: Sequence[Path],
+    split: Sequence[SplitRun],
+    arguments: Sequence[CapturedArgument],
+    outs: Sequence[str],
+    optional: Sequence[str],
+) -> list[Path]:
+    """Paths with the dtypes of the backward op's tensors, and with its questions.
+
+    A question for the dtype of a tensor that the op does not have is one for an argument that has
+    the same dtype in all runs.
+    """
+    dtypes = [_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
+    known = [each for each, path in zip(dtypes, paths, strict=True) if not path.raises]
+    own = {a.name for a in arguments}
+    given = [a.name for a in arguments if a.kind == "Tensor"]
+    others = {
+        f"dtype({name})": f"dtype({argument})"
+        for name in {name for each in known for name in each} - own
+        for argument in reversed(given)
+        if all(each.get(name) == each.get(argument) for each in known)
+    }
+
+    def answers(path: Path) -> Iterator[tuple[str, bool]]:
+        for question, answer in path.answers:
+            subject, *rest = question.split(" ")
+            yield " ".join((others.get(subject, subject), *rest)), answer
+
+    return [
+        replace(
+            path,
+            configuration=replace(path.configuration, dtypes=each),
+            answers=(*one.questions(optional, outs), *answers(path)),
+        )
+        for path, one, each in zip(paths, split, dtypes, strict=True)
+    ]
+
+
+def _dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[str, str]:
     """Dtypes of the backward op's tensors in a configuration."""
     dtypes = dict(path.configuration.dtypes)
     for at, value in enumerate(split.trace["outputs"]):

@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.plugins.capture.backward import (
     BackwardOp,
     SplitRun,
-    backward_dtypes,
+    backward_paths,
     place_of,
     with_copy,
     written_arguments,
@@ -380,18 +380,15 @@ class FunctionReader:
         arguments += scalars
         own = {a.name for a in inputs}
         optional = [a.name for a in arguments if a.kind == "Tensor?" and a.name not in own]
-        paths = [
-            replace(
-                path,
-                configuration=replace(path.configuration, dtypes=backward_dtypes(path, one, outs)),
-                answers=(*one.questions(optional, outs), *path.answers),
-            )
-            for path, one in zip(paths, split, strict=True)
-        ]
+        paths = backward_paths(paths, split, arguments, outs, optional)
         op = self._op(f"_{self.name}_backward", arguments, paths, gradients)
         text = json.dumps(op.section)
-        # Of some tensors, the op asks only whether they are there.
-        asked = {a.name for a in inputs if a.name not in used and f"has({a.name})" in text}
+        # Of some tensors, the op asks only whether they are there, or for the dtype.
+        asked = {
+            a.name
+            for a in inputs
+            if a.name not in used and re.search(rf"\b(?:has|dtype)\({a.name}\)", text)
+        }
         return self._backward(split, inputs, forward, outs, saved, asked=asked) if asked else op
 
 

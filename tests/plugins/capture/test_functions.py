@@ -152,6 +152,30 @@ def test_the_backward_op_takes_what_it_uses(wrapper: CapturedWrapper) -> None:
     assert wrapper.sizes == {}
 
 
+@pytest.mark.parametrize(("dtype", "asked"), [("", "grad_0"), ("float32", "x")])
+def test_a_backward_pass_depends_on_the_dtype_of_a_tensor_that_it_does_not_use(
+    dtype: str, asked: str
+) -> None:
+    """It asks for that of the gradient, if both are always the same."""
+    traces = {own: [trace(own, [], 4, (True, False))] for own in ("float16", "float32")}
+    for own, (path,) in traces.items():
+        path["outputs"] = [tensor("b0", dtype=dtype or own)]
+        path["gradients"][0] = tensor("b2", dtype=dtype or own)
+        for made in path["buffers"]:
+            made["dtype"] = dtype or own
+        step = path["steps"][1]
+        step["launch"] = f"k_{own}"
+        step["arguments"]["g_ptr"] = argument("grad_0", dtype=dtype or own)
+        del step["arguments"]["x_ptr"]
+    backward = read(answer(traces)).backward
+    assert backward is not None
+    assert ("Tensor x" in backward.section["schema"]) is (asked == "x")
+    assert [step["when"] for step in backward.section["launch"]] == [
+        f"dtype({asked}) == 'float16'",
+        f"dtype({asked}) != 'float16'",
+    ]
+
+
 def test_users_call_one_op(wrapper: CapturedWrapper) -> None:
     assert wrapper.schema == "norm(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
     data = wrapper.to_json()

@@ -50,6 +50,7 @@ def test_every_backend_set_is_a_valid_project(kbuild, here, backends):
     [
         ("cute", (), ("cuda",)),
         ("cutile", (), ("cuda",)),
+        ("helion", (), ("cuda",)),
         ("ninetoothed", (), ("cuda",)),
         ("tilelang", (), ("cpu", "cuda")),
         ("tilelang", ("cpu",), ("cpu",)),
@@ -241,6 +242,12 @@ def test_next_commands_are_last(kbuild):
     assert answer.err.endswith(
         "next:\n  cd 'a folder'\n  kbuild build\n  kbuild test\n  python example.py\n"
     )
+
+
+def test_a_language_whose_ops_are_captured_is_captured_first(kbuild, here):
+    answer = kbuild("init", "demo", "--no-git", "--language", "helion")
+    assert "next:\n  cd demo\n  kbuild capture\n  kbuild build\n" in answer.err
+    assert "\nkbuild capture " in (here / "demo" / "README.md").read_text()
 
 
 def test_conflicts_come_all_at_once_and_before_any_write(kbuild, here):

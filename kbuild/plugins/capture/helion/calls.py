@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import importlib.util
+import inspect
 import math
 import re
 import sys
@@ -19,7 +19,12 @@ import helion
 import torch
 import triton
 
-from kbuild.plugins.capture.helion.generator import Generator, TensorExample, WrittenCode
+from kbuild.plugins.capture.helion.generator import (
+    DefaultValue,
+    Generator,
+    TensorExample,
+    WrittenCode,
+)
 from kbuild.plugins.capture.helion.source import (
     CONFIG,
     SourceError,
@@ -109,7 +114,7 @@ class KernelCalls:
         program = next((program for program in known if program.holds(hints)), None)
         if program is None:
             try:
-                examples = {name: _example(kernel, each) for name, each in named.items()}
+                examples = {name: _example(kernel, name, each) for name, each in named.items()}
                 program = self._written(kernel, examples)
             except CompileError as error:
                 if not known:
@@ -206,7 +211,8 @@ def _kind(kernel: Any, argument: Any) -> Any:
     return type(argument) if isinstance(argument, (int, float)) else argument
 
 
-def _example(kernel: Any, argument: Any) -> Any:
+def _example(kernel: Any, name: str, argument: Any) -> Any:
+    """An argument as it is sent to the process in which Helion runs."""
     if isinstance(argument, torch.Tensor):
         sizes, strides = tuple(map(_hint, argument.shape)), tuple(map(_hint, argument.stride()))
         if not kernel.settings.static_shapes:
@@ -214,7 +220,13 @@ def _example(kernel: Any, argument: Any) -> Any:
             strides = _dense(sizes)
         return TensorExample(argument.dtype, sizes, strides)
     if isinstance(argument, (list, tuple)):
-        return type(argument)([_example(kernel, each) for each in argument])
+        return type(argument)([_example(kernel, name, each) for each in argument])
+    if inspect.isfunction(argument):
+        if argument is kernel.signature.parameters[name].default:
+            return DefaultValue(name)
+        if argument.__qualname__ not in vars(sys.modules[argument.__module__]):
+            message = f"calls `{kernel.name}` with a function that is made inside of a function"
+            raise CaptureError(f"{message}, `{name}`, which is not followed")
     return _hint(argument)
 
 
@@ -255,17 +267,20 @@ def _function(kernel: Any, module: WrittenModule) -> Callable[..., Any]:
     digest = hashlib.sha256(module.text.encode()).hexdigest()[:8]
     path = Path.home() / f"{kernel.name}_{digest}.py"
     path.write_text(module.text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise SourceError("its code is no module")
-    kernels = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(kernels)
+    kernels: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(module.text, str(path), "exec"), kernels)  # noqa: S102 - Helion has written it
     runtime = SimpleNamespace(get_num_sm=_multiprocessors, set_triton_allocator=lambda: None)
+    # Each run has replacements of Triton's functions that take symbols; those of Helion do not.
+    own = SimpleNamespace(
+        runtime=runtime,
+        cdiv=lambda a, b: triton.cdiv(a, b),  # noqa: PLW0108 - of the run
+        next_power_of_2=lambda n: triton.next_power_of_2(n),  # noqa: PLW0108
+    )
     names = {
         "__name__": kernel.fn.__module__,
         "_default_launcher": None,
-        "helion": SimpleNamespace(runtime=runtime),
-        **{own: getattr(kernels, name) for own, name in module.names.items()},
+        "helion": own,
+        **{kernel: kernels[name] for kernel, name in module.names.items()},
     }
     imports = re.sub(r"^.*\bhelion\b.*$", "", module.imports, flags=re.MULTILINE)
     exec(imports, names)  # noqa: S102 - Helion has written it

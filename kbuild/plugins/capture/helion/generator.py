@@ -36,7 +36,8 @@ _MODEL = {
 """Properties of a GPU that differ among the models of an arch: they decide defaults alone."""
 _LARGEST_INT32 = 2**31 - 1
 _defaults: dict[Any, Any] = {}
-"""Kernel, with dtypes and ranks -> the config where its author gives none, of the first example."""
+"""Kernel, with the dtypes and ranks of a call -> the config where its author gives none: that of
+the first example. Calls of kernels with static shapes have one for each set of sizes."""
 _AUTHOR_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -56,6 +57,13 @@ class TensorExample:
     def tensor(self) -> torch.Tensor:
         """The tensor, in the mode for tensors without data."""
         return torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="cuda")
+
+
+@dataclass(frozen=True)
+class DefaultValue:
+    """The default of a parameter: a function, which may have no name that a process could load."""
+
+    parameter: str
 
 
 @dataclass(frozen=True)
@@ -157,19 +165,18 @@ def _symbol(shape_env: ShapeEnv, number: int) -> Any:
 
 
 def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
+    if (backend := kernel.settings.backend) != "triton":
+        return WrittenCode(error=f"whose backend is `{backend}`, not `triton`")
     kernel.reset()  # calls like this one must not get the code of others
     with FakeTensorMode():
-        bound = kernel.bind(
-            tuple(a.tensor() if isinstance(a, TensorExample) else a for a in arguments)
-        )
-    if bound.env.runtime_input_specializations and not kernel.settings.static_shapes:
-        return WrittenCode(error="whose code depends on the memory of a call")
+        bound = kernel.bind(tuple(_given(kernel, argument) for argument in arguments))
     texts, notes = list[str](), list[str]()
     configs = [*kernel.configs, *_saved_configs(kernel)]
     if not configs:
-        kind = kernel, str([getattr(each, "kind", type(each)) for each in arguments])
-        configs = [_defaults.setdefault(kind, bound.config_spec.default_config())]
-        notes.append("has neither `config` nor `configs`: Helion's default config is taken")
+        is_static = kernel.settings.static_shapes
+        kinds = [each if is_static else getattr(each, "kind", type(each)) for each in arguments]
+        configs = [_defaults.setdefault((kernel, str(kinds)), bound.config_spec.default_config())]
+        notes.append(f"has neither `config` nor `configs`: Helion's default is `{configs[0]!r}`")
     for number, config in enumerate(configs):
         try:
             text = bound.to_code(
@@ -190,6 +197,12 @@ def _written(kernel: Any, arguments: Sequence[Any]) -> WrittenCode:
     if not texts:
         return WrittenCode(error=f"which has no config that can be captured: {'; '.join(notes)}")
     return WrittenCode(tuple(texts), tuple(_conditions(kernel, bound, arguments)), tuple(notes))
+
+
+def _given(kernel: Any, argument: Any) -> Any:
+    if isinstance(argument, DefaultValue):
+        return kernel.signature.parameters[argument.parameter].default
+    return argument.tensor() if isinstance(argument, TensorExample) else argument
 
 
 def _saved_configs(kernel: Any) -> Iterator[Any]:

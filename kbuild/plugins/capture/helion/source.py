@@ -206,7 +206,7 @@ def _with_helpers(body: str) -> tuple[str, str]:
         for name in sorted({*re.findall(rf"\b{alias}\.(\w+)", body)}):
             _copy_helper(importlib.import_module(path), name, known)
             body = re.sub(rf"\b{alias}\.{name}\b", name, body)
-    return body, "\n\n\n".join(text.strip() for text in known.values())
+    return body, "\n\n\n".join(known.values())
 
 
 def _copy_helper(module: Any, name: str, known: dict[str, str]) -> None:
@@ -218,7 +218,8 @@ def _copy_helper(module: Any, name: str, known: dict[str, str]) -> None:
     for inner in re.findall(r"\b[A-Za-z_]\w*\b", text):
         if inner != name and inner not in known and hasattr(getattr(module, inner, None), "fn"):
             _copy_helper(module, inner, known)
-    known.setdefault(name, text)
+    # Helion and Torch have the same licence.
+    known.setdefault(name, f"# Copied from {module.__name__}, BSD-3-Clause.\n{text.strip()}")
 
 
 def _with_origins(function: ast.FunctionDef, lines: Sequence[str]) -> ast.FunctionDef:

@@ -41,20 +41,21 @@ def rms_norm_forward(
     return out, scales
 
 
-@helion.kernel(config=ROW, static_shapes=False)
+@helion.kernel(config=helion.Config(block_sizes=[4], num_warps=8), static_shapes=False)
 def rms_norm_backward(
     grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     grad_x = torch.empty_like(x)
-    normalized = torch.empty_like(x, dtype=torch.float32)
-    for rows in hl.tile(x.size(0)):
+    block = hl.register_block_size(x.size(0))
+    sums = x.new_empty([helion.cdiv(x.size(0), block), x.size(1)], dtype=torch.float32)
+    for rows in hl.tile(x.size(0), block_size=block):
         values, given = x[rows, :].to(torch.float32), grad[rows, :].to(torch.float32)
         scale = scales[rows][:, None]
         weighted = given * weight[:].to(torch.float32)
         inner = (weighted * values).mean(dim=-1)[:, None]
         grad_x[rows, :] = (scale * weighted - scale * scale * scale * values * inner).to(x.dtype)
-        normalized[rows, :] = given * values * scale
-    return grad_x, normalized.sum(0).to(weight.dtype)
+        sums[rows.id, :] = (given * values * scale).sum(dim=0)
+    return grad_x, sums.sum(0).to(weight.dtype)
 
 
 class RMSNorm(torch.autograd.Function):
@@ -158,3 +159,11 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 def refused(x: torch.Tensor) -> torch.Tensor:
     """Helion compiles no kernel without a loop over tiles."""
     return x * 2
+
+
+@helion.kernel(config=ROW, static_shapes=False, backend="cute")
+def in_cute(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for rows in hl.tile(x.size(0)):
+        out[rows, :] = x[rows, :] * 2
+    return out
