@@ -356,7 +356,8 @@ def with_own_kernels(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         others = {n: f"{n}_{number}" for n in sorted(own) if owners.setdefault(n, text) != text}
         names[file], texts[file] = others, text
         for name, other in others.items():
-            texts[file] = re.sub(rf"\b{name}\b", other, texts[file])
+            # Not an attribute of that name, such as `tl.maximum`.
+            texts[file] = re.sub(rf"(?<![\w.]){name}\b", other, texts[file])
     if not any(names.values()):
         return answer
 

@@ -30,7 +30,7 @@ def test_names_that_mean_something_else_in_an_op(
 
 
 def test_kernels_of_one_application_have_names_of_their_own() -> None:
-    texts = {"a.py": "def k(x): pass", "b.py": "def k(y): pass\ndef launch_k(): k()"}
+    texts = {"a.py": "def k(x): pass", "b.py": "def k(y): tl.k(y)\ndef launch_k(): k()"}
     steps = [{"launch": "k", "file": file} for file in texts]
     sample = {"trace": {"steps": [*steps, {"launch": "k", "file": "of another call.py"}]}}
     runs = [{"traces": [{"steps": steps}]}]
@@ -38,4 +38,4 @@ def test_kernels_of_one_application_have_names_of_their_own() -> None:
     (run,), (sample,) = answer["runs"], answer["samples"]
     assert [step["launch"] for step in sample["trace"]["steps"]] == ["k", "k_1", "k"]
     assert [step["launch"] for step in run["traces"][0]["steps"]] == ["k", "k_1"]
-    assert answer["kernels"]["b.py"] == "def k_1(y): pass\ndef launch_k(): k_1()"
+    assert answer["kernels"]["b.py"] == "def k_1(y): tl.k(y)\ndef launch_k(): k_1()"
