@@ -70,7 +70,7 @@ def test_arrays_are_passed_with_their_layouts(captured: Capture) -> None:
     section = captured("halves_transposed", MATRIX).forward.section
     first, second = section["launch"]
     assert first["args"] == {"x": "x_1", "out": "out_1"}
-    assert (first["constants"], first["ones"]) == ({"M": 0, "B": 32}, ["x.stride.0"])
+    assert (first["constants"], first["ones"]) == ({"ROWS": 0, "B": 32}, ["x.stride.0"])
     assert first["divisible"] == ["x.shape.1", "x.stride.1", "out.shape.1"]
     assert first["grid"] == ["cdiv(min(N, N // 2), 32)", "cdiv(M, 32)"]
     right, below = (section["views"][second["args"][name]] for name in ("x", "out"))

@@ -88,7 +88,7 @@ def matmul(a, b):
 
 
 @ct.kernel
-def copy_kernel(x, out, M: ConstInt, B: ConstInt):
+def copy_kernel(x, out, ROWS: ConstInt, B: ConstInt):
     at = (ct.bid(0), ct.bid(1))
     ct.store(out, index=at, tile=ct.load(x, index=at, shape=(B, B)))
 
