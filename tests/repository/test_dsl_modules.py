@@ -56,7 +56,8 @@ def is_of_a_dsl(path: Path) -> bool:
     place = path.relative_to(PACKAGE).as_posix()
     return bool(
         re.match(
-            rf"(?:dsl/(?:worker|languages)|plugins/capture)/(?:{own})(?:_\w+)?(?:\.py$|/)", place
+            rf"(?:dsl/(?:worker|languages)|plugins/capture(?:/worker)?)/(?:{own})(?:_\w+)?(?:\.py$|/)",
+            place,
         )
     )
 

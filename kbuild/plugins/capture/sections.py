@@ -368,10 +368,10 @@ class OpWriter:
 
     def _array_parts(self, name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The sizes of an array that no image has as a constant, and strides it is not dense by."""
-        words = [("shape", value["sizes"])]
+        parts = [("shape", value["sizes"])]
         if not is_contiguous(value):
-            words.append(("stride", value["strides"]))
-        for word, texts in words:
+            parts.append(("stride", value["strides"]))
+        for word, texts in parts:
             for axis, text in enumerate(texts):
                 if word == "stride" or not text.isdigit():
                     yield f"{name}.{word}.{axis}", usual(text)
