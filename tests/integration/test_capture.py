@@ -76,7 +76,8 @@ def norm(x, eps=1e-6):
         raise ValueError("rows are too long")
     warps = 4 if block < 2048 else 8
     out = torch.empty_like(x)
-    rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], eps, BLOCK=block, num_warps=warps)
+    options = {"num_warps": warps, "num_ctas": 1}
+    rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], eps, BLOCK=block, **options)
     return out
 
 

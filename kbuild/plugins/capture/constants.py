@@ -85,7 +85,7 @@ class ConstantWriter:
         shapes = step.step.get("shapes", ())
         for name in sorted(open_.keys() & {*shapes}):
             message = f"has more values of `{name}` in `{step.step['launch']}` than there can be"
-            why = "it is a constant" if step.step["arrays"] else "the kernel has shapes of it"
+            why = "it is a constant" if step.step.get("arrays") else "the kernel has shapes of it"
             message = f"{message} images, and {why}: narrow the `sizes`"
             raise CaptureError(message, step.step["line"])
         self._limit(fixed, open_, shapes)

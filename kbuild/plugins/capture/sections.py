@@ -287,10 +287,10 @@ class OpWriter:
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
-            table["args"][name] = self._launch_argument(value, is_array=launch["arrays"])
+            table["args"][name] = self._launch_argument(value, is_array=bool(launch.get("arrays")))
             if value and "int" in value and name in launch.get("specialized", (name,)):
                 integers.append((name, usual(value["int"])))
-            if value and "tensor" in value and launch["arrays"]:
+            if value and "tensor" in value and launch.get("arrays"):
                 integers += self._array_parts(name, value)
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)

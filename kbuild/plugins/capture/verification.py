@@ -219,7 +219,7 @@ class Comparison:
         if tensor is None or tensor.dtype != own.dtype:
             return False
         is_launch = "launch" in step
-        if is_launch and not step["arrays"] and not isinstance(given, Mapping):
+        if is_launch and not step.get("arrays") and not isinstance(given, Mapping):
             return self._is_same_memory(call, tensor, own)
         if tensor.sizes != own.sizes:
             own = expanded_layout(own, tensor.sizes)

@@ -207,7 +207,7 @@ def test_other_launch_options_are_refused() -> None:
     with pytest.raises(CaptureError, match="has the launch option `grf_mode`") as caught:
         written([run(options={"grf_mode": 2})])
     assert caught.value.place == "a.py:2"
-    (step,) = written([run(options={"num_ctas": 1, "launch_pdl": True, "num_stages": 2})])["launch"]
+    (step,) = written([run(options={"launch_pdl": True, "num_stages": 2})])["launch"]
     assert step["configs"] == [{"launch_pdl": True, "num_stages": 2}]
 
 
