@@ -192,9 +192,9 @@ def listed(x):
     return x
 
 
-def on_its_stream(x):
-    """It launches on a stream that it was not called on."""
-    ct.launch(torch.cuda.default_stream(), (1,), copy_kernel, (x, x, 8, 32))
+def on_stream_0(x):
+    """It launches on another stream than the one that it is called on."""
+    ct.launch(0, (1,), copy_kernel, (x, x, 8, 32))
     return x
 
 
