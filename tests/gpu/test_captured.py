@@ -89,6 +89,14 @@ def test_helion_kernels_do_what_helion_does(tmp_path: Path) -> None:
     assert report["refused"]
 
 
+def test_cutile_launches_do_what_cutile_does(tmp_path: Path) -> None:
+    project = _project("captured_cutile", "KBUILD_TEST_CUTILE_CAPTURED")
+    report = _report(tmp_path, "captured_cutile/compare.py", project)
+    assert report["differ"] == []
+    assert report["comparisons"] > 90
+    assert not report["imported"]
+
+
 def test_calls_run_the_candidates_of_the_shipped_table(tmp_path: Path) -> None:
     variant = os.environ.get("KBUILD_TEST_FUNCTIONS_TUNED")
     if variant is None:

@@ -93,7 +93,9 @@ def test_arguments_in_place(captured: Capture) -> None:
     vector = {"shape": ["N"], "dtypes": ["float32"]}
     arguments = {"x": vector, "y": vector, "scale": {"kind": "float", "example": 1.0}}
     wrapper = captured("add_", arguments)
-    assert wrapper.forward.section["schema"].startswith("f(Tensor(a!) x, Tensor y, float scale")
+    assert wrapper.forward.section["schema"].startswith(
+        "f(Tensor(a!) x, Tensor y, float scale=1.0)"
+    )
     (launch,) = wrapper.forward.section["launch"]
     assert launch["args"] == {"x": "x", "y": "y", "out": "x", "scale": "scale"}
 

@@ -16,6 +16,7 @@ from kbuild.plugins.capture.worker.stores import (
     PlainParameter,
     unused_parameters,
 )
+from kbuild.plugins.capture.worker.symbols import cdiv
 
 
 class CurrentStream:
@@ -38,7 +39,7 @@ def cutile_functions(recorder: Recorder) -> Iterator[tuple[Any, Any]]:
         # Its module imports cuTile, which other languages do without.
         kernel_type = importlib.import_module("kbuild.dsl.worker.cutile").CutileKernel
         yield tile.launch, partial(_launch, recorder, kernel_type)
-        yield tile.cdiv, lambda dividend, divisor: (dividend + divisor - 1) // divisor
+        yield tile.cdiv, partial(cdiv, tile.cdiv)
 
 
 def _launch(  # noqa: PLR0917

@@ -182,19 +182,24 @@ def launch_step(  # noqa: PLR0917
         "grid": [symbols.text_of(block) for block in blocks],
         "line": place,
     }
-    for name, value in values.items():
-        if name in candidates.names:
-            continue
+    given = {name: value for name, value in values.items() if name not in candidates.names}
+    for name, value in given.items():
         if name in parameters:
             kind = "constants" if parameters[name].is_constexpr else "arguments"
             step[kind][name] = described(value)
-        else:
-            # An image has one value of each option: every value is a path.
-            decided = int(value) if isinstance(value, torch.SymInt) else value
-            if step["arrays"] or (name, decided) not in _WITHOUT_EFFECT:
-                step["options"][name] = described(decided)
+    options = {name: value for name, value in given.items() if name not in parameters}
+    without_effect = () if step["arrays"] else _WITHOUT_EFFECT
+    step["options"] = {
+        n: described(v) for n, v in _decided(options) if (n, v) not in without_effect
+    }
     candidates.end(kernel.__name__)
     return step
+
+
+def _decided(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Launch options with their values: an image has one of each, so every value is a path."""
+    for name, value in options.items():
+        yield name, int(value) if isinstance(value, torch.SymInt) else value
 
 
 def _name_of(launched: Any, kernel: Any, place: str) -> str:

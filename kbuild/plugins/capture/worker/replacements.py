@@ -37,6 +37,7 @@ from kbuild.plugins.capture.worker.symbols import (
     NUMBERS,
     SIZE_METHODS,
     SizeText,
+    cdiv,
     divisions,
     number_functions,
 )
@@ -77,7 +78,7 @@ def in_place_of_triton(
         *cutile_functions(recorder),
         *recorder.settings.functions(),
         (triton.next_power_of_2, symbols.power_of_2),
-        (triton.cdiv, partial(_cdiv, triton.cdiv)),
+        (triton.cdiv, partial(cdiv, triton.cdiv)),
         (torch.library.wrap_triton, lambda kernel: kernel),
     ]
     own = {id(module) for module in recorder.modules}
@@ -134,13 +135,6 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
     for kind in (torch.SymInt, torch.SymFloat):
         for name in ("__str__", "__repr__", "__format__"):
             yield kind, name, partial_method(_text, getattr(kind, name), recorder)
-
-
-def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
-    """Replace `triton.cdiv`, which does not take symbols."""
-    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
-        return (dividend + divisor - 1) // divisor
-    return original(dividend, divisor)
 
 
 def _profiler_ranges() -> Iterator[tuple[Any, str, Any]]:

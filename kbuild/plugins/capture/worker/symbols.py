@@ -35,6 +35,13 @@ _LAST_SHIFT = 16
 _OR = torch.SymInt.__or__
 
 
+def cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
+    """Call in place of a DSL's `cdiv`, `original`, which does not take symbols."""
+    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+        return (dividend + divisor - 1) // divisor
+    return original(dividend, divisor)
+
+
 class Environment(ShapeEnv):  # type: ignore[misc]
     """Torch's conditions and ranges of symbols; expressions keep the symbols that they are of.
 
