@@ -17,6 +17,9 @@ DRAFT_SUFFIX = ".draft"
 _MAX_NAME_LENGTH = 100
 """Number of characters of a target's name in its draft's name, which must not be too long."""
 
+_REMOVALS = 8
+"""How often a folder's removal is tried: writers that opened it before may add a file each."""
+
 
 def replace_file(target: str, data: bytes) -> None:
     """Write beside `target`, then rename: readers see all or nothing.
@@ -120,8 +123,14 @@ def _remove_folder(path: str) -> None:
 
     # Renamed first, so that no reader sees a folder with some of its files.
     draft = path if path.endswith(DRAFT_SUFFIX) else draft_path(path)
+    if draft != path:
+        # What a process of the same number left, as in containers, would not be replaced.
+        shutil.rmtree(draft, ignore_errors=True)
     try:
         os.rename(path, draft)  # all of it in one step
     except OSError:  # another process removes it, or it cannot be removed
         return
-    shutil.rmtree(draft, ignore_errors=True)
+    for _ in range(_REMOVALS):
+        shutil.rmtree(draft, ignore_errors=True)
+        if not os.path.lexists(draft):
+            break

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import cache as module
+from kbuild.system.atomic import draft_path
 from kbuild.system.cache import BUILD_STATE, FACTS, HEADERS, OBJECTS, Cache, Kind
 from kbuild.system.code_digest import PACKAGE
 
@@ -161,6 +162,35 @@ def test_two_processes_put_get_and_remove_at_once(tmp_path: Path, kind: Kind) ->
     environ = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     running = [subprocess.Popen([*words, letter], env=environ) for letter in "ab"]  # noqa: TID251
     assert [process.wait(60) for process in running] == [0, 0]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_an_interrupted_removal_left_does_not_stop_the_next(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, HEADERS)
+    cache.put(KEY, b"x")
+    left = Path(draft_path(cache.path(KEY)))
+    left.mkdir()
+    (left / "record").touch()
+    cache.remove(KEY)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_file_that_a_writer_adds_during_a_removal_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path, HEADERS)
+    cache.put(KEY, b"x")
+    real, calls = os.rmdir, []
+
+    def rmdir(path, **options) -> None:
+        if not calls:
+            calls.append(path)
+            (Path(draft_path(cache.path(KEY))) / "late").touch()
+        real(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    cache.remove(KEY)
+    assert calls
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
