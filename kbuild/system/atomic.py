@@ -18,7 +18,7 @@ _MAX_NAME_LENGTH = 100
 """Number of characters of a target's name in its draft's name, which must not be too long."""
 
 _REMOVALS = 8
-"""How often a folder's removal is tried: writers that opened it before may add a file each."""
+"""Number of attempts to remove a folder: each writer that has opened it may add a file meanwhile."""
 
 
 def replace_file(target: str, data: bytes) -> None:
