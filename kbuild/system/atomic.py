@@ -18,7 +18,7 @@ _MAX_NAME_LENGTH = 100
 """Number of characters of a target's name in its draft's name, which must not be too long."""
 
 _REMOVALS = 8
-"""Number of attempts to remove a folder: each writer that has opened it may add a file meanwhile."""
+"""Number of attempts to remove a folder: writers that have opened it may add files meanwhile."""
 
 
 def replace_file(target: str, data: bytes) -> None:
