@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ParameterKind = Literal[
     "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
 ]
-Convention = Literal["", "tvm-ffi", "c"]
+Convention = Literal["", "tvm-ffi", "c", "export"]
 Loading = Literal["", "function", "library"]
 _TYPES = {
     "pointer": re.compile(r"\*(?:fp(?:16|32|64|8e4nv|8e5)|bf16|[iu](?:1|8|16|32|64))"),

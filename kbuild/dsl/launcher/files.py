@@ -143,7 +143,7 @@ def _functions(
 
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
 _ONCE = "#pragma once\n"
-_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
+_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi", "export": "object_tvm_ffi"}
 """Calling convention of an object -> header for it."""
 
 
@@ -183,10 +183,10 @@ def _headers(host: FrameworkAdapter, images: ImageTables, ops: Sequence[OpSpec])
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     """Headers for calling objects, and for the functions that objects call back."""
-    kinds = sorted({unit_image.image.convention for unit_image in objects})
+    headers = sorted({_CONVENTIONS[unit_image.image.convention] for unit_image in objects})
     launch = rendering.read("launcher/object_launch.h")
-    back = host.header("object") + launch if "tvm-ffi" in kinds else ""
-    calls = "".join(rendering.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    back = host.header("object") + launch if "object_tvm_ffi" in headers else ""
+    calls = "".join(rendering.read(f"launcher/{header}.h") for header in headers)
     has_library = any(unit_image.image.loading == "library" for unit_image in objects)
     return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
 

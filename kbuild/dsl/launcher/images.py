@@ -30,7 +30,7 @@ _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 def object_call_code(objects: Sequence[UnitImage]) -> str:
     """C++ code that calls objects: a function for each, and the table `objects` of them."""
     images = [unit_image.image for unit_image in objects]
-    generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
+    generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call, "export": _export_call}
     calls = "\n".join(generators[image.convention](at, image) for at, image in enumerate(images))
     compilers = {f"{name} {version}" for i in images for name, version in i.compiler.items()}
     return (
@@ -88,6 +88,8 @@ def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None)
 
 
 def _declaration(image: KernelImage) -> str:
+    if image.convention == "export":
+        return ""
     if image.convention == "tvm-ffi":
         # Hidden: TVM-FFI would offer exported symbols `__tvm_ffi_*` as functions of the extension.
         types = "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*"
@@ -139,6 +141,13 @@ def _packed(parameter: ImageParameter, index: int) -> str:
     if parameter.kind == "float":
         return f"add({value}->f64)"
     return f"add({value}->i{', true' if parameter.type in ('i1', 'u1') else ''})"
+
+
+def _export_call(at: int, image: KernelImage) -> str:  # noqa: ARG001
+    return (
+        f"const char* call_{at}(const Value* const*, const Device&, void*) {{\n"
+        '  return "is a function of TVM-FFI, which Python calls";\n}\n'
+    )
 
 
 def _c_call(at: int, image: KernelImage) -> str:

@@ -1,0 +1,1 @@
+"""Capture of CuTe DSL at `cute.compile`."""

@@ -1,0 +1,178 @@
+"""Describes a call of `cute.compile` as JSON: the callable, and what it is compiled for.
+
+The recorder describes calls with CuTe DSL, the package with its own stand-ins, and equal
+descriptions mean the same compiled function. Values are therefore recognised by their classes'
+names and attributes alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+_CONSTANT = "Constexpr"
+
+
+class UndescribedError(Exception):
+    """A value that no later process could make again."""
+
+
+class CompilationDescriber:
+    """Describes one call of `cute.compile`."""
+
+    def __init__(self, author_module: Callable[[str], str]) -> None:
+        """`author_module` gives the author's name of a module; empty for others."""
+        self._author_module = author_module
+        self._symbols: list[Any] = []
+        """The symbolic integers so far: one that occurs twice is the same number."""
+
+    def call(
+        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: str
+    ) -> dict[str, Any]:
+        """Return the description of a call.
+
+        Raises:
+            UndescribedError: it cannot be described.
+        """
+        parameters = [*inspect.signature(_python_function(function)).parameters.values()]
+        if not isinstance(function, (FunctionType, MethodType)):
+            parameters = parameters[1:]
+        kinds = {parameter.name: parameter.annotation for parameter in parameters}
+        positional = [*kinds.values(), *([None] * len(args))]
+        described: dict[str, Any] = {"callable": self.value(function)}
+        described["arguments"] = [
+            self.argument(value, kind) for value, kind in zip(args, positional, strict=False)
+        ]
+        if kwargs:
+            described["keywords"] = {
+                name: self.argument(value, kinds.get(name))
+                for name, value in sorted(kwargs.items())
+            }
+        return {**described, **({"options": options} if options else {})}
+
+    def argument(self, value: Any, annotation: Any) -> Any:
+        """Describe an argument: a number that is no constant only by its type."""
+        if _CONSTANT in str(annotation):
+            return self.value(value)
+        if isinstance(value, (bool, int, float)) and not isinstance(value, enum.Enum):
+            return {"number": type(value).__name__}
+        if _is_dtype(type(value)):
+            return {"number": type(value).__name__}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            kinds = getattr(type(value), "__annotations__", {})
+            items = [
+                self.argument(each, kinds.get(name))
+                for name, each in zip(value._fields, value, strict=True)
+            ]
+            return {"namedtuple": self._name(type(value)), "items": items}
+        if isinstance(value, (tuple, list)):
+            items = [self.argument(item, None) for item in value]
+            return items if isinstance(value, tuple) else {"list": items}
+        return self.value(value)
+
+    def value(self, value: Any) -> Any:
+        """Describe a value that is known when the function is compiled."""
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, enum.Enum):
+            module = self._author_module(type(value).__module__)
+            owner = f"{module}:{type(value).__qualname__}" if module else type(value).__name__
+            return {"enum": f"{owner}.{value.name}"}
+        if isinstance(value, type):
+            return {"dtype": value.__name__} if _is_dtype(value) else {"class": self._name(value)}
+        for describe in (self._container, self._argument_value, self._function):
+            described = describe(value)
+            if described is not None:
+                return described
+        if self._author_module(type(value).__module__):
+            attributes = {name: self.value(each) for name, each in _attributes(value)}
+            return {"object": self._name(type(value)), "attributes": attributes}
+        # What the package has in the place of the DSL's names.
+        if (path := getattr(type(value), "_kbuild_path", "")) or str(value).startswith("torch."):
+            return {"torch": str(value).partition(".")[2]} if not path else {"enum": path}
+        raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _container(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            items = [self.value(item) for item in value]
+            named = hasattr(value, "_fields")
+            return {"namedtuple": self._name(type(value)), "items": items} if named else items
+        if isinstance(value, list):
+            return {"list": [self.value(item) for item in value]}
+        if isinstance(value, dict):
+            return {"dict": [[self.value(key), self.value(each)] for key, each in value.items()]}
+        return None
+
+    def _argument_value(self, value: Any) -> Any:
+        """Describe a value of the DSL's that an argument can be; None for others."""
+        kind = type(value).__name__
+        if _is_dtype(type(value)):
+            return {"number": kind, "value": value.value}
+        if kind == "SymInt":
+            return self._symbol(value)
+        if kind == "_FakeTensor":
+            described = {
+                "tensor": value.element_type.__name__,
+                "shape": [self.value(size) for size in value.shape],
+                "strides": [self.value(stride) for stride in value.stride],
+                "align": value._assumed_align or max(1, value.element_type.width // 8),
+            }
+            more = {"memory": value.memspace.name} if value.memspace.name != "gmem" else {}
+            narrow = {"stride_bits": 32} if value._use_32bit_stride else {}
+            return {**described, **more, **narrow}
+        if kind == "_Pointer":
+            align, space = value._assumed_align, value.memspace.name
+            return {"pointer": value.dtype.__name__, "memory": space, "align": align}
+        if kind == "_FakeStream":
+            return {"stream": "current" if value.use_tvm_ffi_env_stream else "argument"}
+        return {"stream": "argument"} if kind == "CUstream" else None
+
+    def _symbol(self, value: Any) -> dict[str, Any]:
+        known = [at for at, symbol in enumerate(self._symbols) if symbol is value]
+        if known:
+            return {"symbol": known[0]}
+        self._symbols.append(value)
+        bits = {"bits": value.width} if value.width != 32 else {}  # noqa: PLR2004
+        divisor = {"divisor": value.divisibility} if value.divisibility != 1 else {}
+        return {"symbol": len(self._symbols) - 1, **bits, **divisor}
+
+    def _function(self, value: Any) -> Any:
+        if isinstance(value, functools.partial):
+            keywords = {name: self.value(each) for name, each in sorted(value.keywords.items())}
+            items = [self.value(item) for item in value.args]
+            return {"partial": self.value(value.func), "items": items, "keywords": keywords}
+        if isinstance(value, MethodType):
+            return {"method": value.__name__, "of": self.value(value.__self__)}
+        return {"function": self._name(value)} if isinstance(value, FunctionType) else None
+
+    def _name(self, value: Any) -> str:
+        """Name of a class or function of the author's, such as `my.ops:Softmax`."""
+        module = self._author_module(value.__module__)
+        if not module:
+            raise UndescribedError(f"`{value.__module__}.{value.__qualname__}`, not of these files")
+        if "<" in value.__qualname__:
+            raise UndescribedError(f"`{value.__qualname__}`, which another function makes")
+        return f"{module}:{value.__qualname__}"
+
+
+def _is_dtype(kind: type) -> bool:
+    """True for `cutlass.Float16` and the like."""
+    return any(base.__name__ == "NumericMeta" for base in type(kind).__mro__)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, sorted; those that a cached property has computed are none."""
+    for name, each in sorted(vars(value).items()):
+        if not isinstance(inspect.getattr_static(type(value), name, None), functools.cached_property):
+            yield name, each
+
+
+def _python_function(function: Any) -> Any:
+    """The function whose parameters are those of a call, `self` included for an object's class."""
+    if isinstance(function, (FunctionType, MethodType, functools.partial)):
+        return function
+    return type(function).__call__
