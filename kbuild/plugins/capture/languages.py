@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_TRITON = Path(__file__).with_name("triton")
+_TRITON, _CUTE = (Path(__file__).with_name(name) for name in ("triton", "cute"))
+_RECORDER = _TRITON / "launch_recorder.py"
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,26 @@ class CapturedLanguage:
     these write and launch Triton kernels themselves."""
     worker_pins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other languages that the worker imports, with the pins of their distributions."""
-    recorder: Path | None = None
-    """The `sitecustomize.py` that records launches; it reads `settings.json` next to it."""
+    recorder: tuple[Path, ...] = ()
+    """The `sitecustomize.py` that records launches, and modules that it imports; it reads
+    `settings.json` next to it."""
+    compiled_as: str = ""
+    """Language of the sections with recorded launches; empty for the kernels' own."""
+    framework: str = "torch"
+    """Framework of packages whose Python launches kernels."""
 
 
 _LANGUAGES: Mapping[str, CapturedLanguage] = {
-    "triton": CapturedLanguage("triton", runtime=_TRITON, recorder=_TRITON / "launch_recorder.py"),
+    "triton": CapturedLanguage("triton", runtime=_TRITON, recorder=(_RECORDER,)),
     "ninetoothed": CapturedLanguage("triton"),
     "helion": CapturedLanguage("triton", calls="kbuild.plugins.capture.helion.calls"),
     "cute": CapturedLanguage(
         refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
-        "tensors of a captured call have no memory"
+        "tensors of a captured call have no memory",
+        runtime=_CUTE,
+        recorder=(_CUTE / "compile_recorder.py", _CUTE / "_launch_describe.py", _RECORDER),
+        compiled_as="cute-compiled",
+        framework="tvm-ffi",
     ),
     "cutile": CapturedLanguage("cutile", worker_pins={"triton": ("triton==3.9.0",)}),
     "tilelang": CapturedLanguage(

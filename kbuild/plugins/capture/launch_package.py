@@ -151,10 +151,9 @@ def recorded_launches(  # noqa: PLR0917
         options = {"options": sorted(language.options), "all_configs": all_configs}
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
         (own / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        recorder = captured_language(language.name).recorder
-        if recorder is not None:
-            # Python imports `sitecustomize` whenever it starts, also in processes of the command.
-            (own / "sitecustomize.py").write_bytes(recorder.read_bytes())
+        # Python imports `sitecustomize` whenever it starts, also in processes of the command.
+        for at, file in enumerate(captured_language(language.name).recorder):
+            (own / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         done = runner.run(command, cwd=root, env=env, listen=say)

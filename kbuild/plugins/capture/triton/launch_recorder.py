@@ -74,18 +74,18 @@ class LaunchRecorder:
         place = {"source": source, "function": fn.__name__}
         if fn.__qualname__ != fn.__name__:
             outer = fn.__qualname__.rpartition(".")[0]
-            self._write({**place, "problem": f"is defined inside of `{outer}`"})
+            self.write({**place, "problem": f"is defined inside of `{outer}`"})
             return
         try:
-            self._write({**place, **self._described(fn, args, kwargs)})
+            self.write({**place, **self._described(fn, args, kwargs)})
         except UnsupportedValueError as error:
-            self._write({**place, "problem": str(error)})
+            self.write({**place, "problem": str(error)})
 
     def tuned(self, fn: Any, row: Mapping[str, Any]) -> None:
         """Record the candidate that was fastest for a key."""
         source = self.source_of(fn.__code__.co_filename)
         if source is not None:
-            self._write({"source": source, "function": fn.__name__, "tuned": row})
+            self.write({"source": source, "function": fn.__name__, "tuned": row})
 
     def _described(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         signature = _signature(fn)
@@ -126,7 +126,8 @@ class LaunchRecorder:
             options[name] = value
         return options
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Add a line to the file, once."""
         text = json.dumps(line)
         if text not in self._known:
             self._known.add(text)
@@ -307,7 +308,9 @@ def _device_name() -> str:
     return str(torch.cuda.get_device_name())
 
 
-_PATCHES: Mapping[str, tuple[str, Callable[[LaunchRecorder, Any], None]]] = {
+Patches = Mapping[str, tuple[str, Callable[[Any, Any], None]]]
+"""Module -> name of a class or object in it, and the function that patches it for a recorder."""
+_PATCHES: Patches = {
     "triton.runtime.jit": ("JITFunction", record_launches),
     "triton.runtime.interpreter": ("InterpretedFunction", record_launches),
     "triton.runtime.autotuner": ("Autotuner", record_candidates),
@@ -315,34 +318,36 @@ _PATCHES: Mapping[str, tuple[str, Callable[[LaunchRecorder, Any], None]]] = {
 
 
 class RecordingFinder(importlib.abc.MetaPathFinder):
-    """Import hook that patches modules of Triton when they are imported."""
+    """Import hook that patches modules of a DSL when they are imported."""
 
-    def __init__(self, recorder: LaunchRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: LaunchRecorder, patches: Patches) -> None:
+        self._recorder, self._patches = recorder, patches
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """See `importlib.abc.MetaPathFinder`."""
-        if name not in _PATCHES:
+        if name not in self._patches:
             return None
         # `importlib.util.find_spec` would ask this finder again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute, recorder = spec.loader.exec_module, self._recorder
+        class_name, patch = self._patches[name]
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            class_name, patch = _PATCHES[name]
             patch(recorder, getattr(module, class_name))
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def install(settings: Path) -> None:
-    """Record all following launches, with the settings in a file."""
-    recorder = LaunchRecorder(json.loads(settings.read_text("utf-8")))
-    sys.meta_path.insert(0, RecordingFinder(recorder))
+def install(
+    settings: Path, kind: type[LaunchRecorder] = LaunchRecorder, patches: Patches = _PATCHES
+) -> None:
+    """Record what follows, with the settings in a file."""
+    recorder = kind(json.loads(settings.read_text("utf-8")))
+    sys.meta_path.insert(0, RecordingFinder(recorder, patches))
 
 
 def run_next_sitecustomize(own: str) -> None:

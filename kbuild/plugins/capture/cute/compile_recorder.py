@@ -1,0 +1,128 @@
+"""Records calls of `cute.compile` in an author's process; installed as `sitecustomize`.
+
+`launch_recorder.py` and `_launch_describe.py` lie beside it. With `run`, the author's process
+compiles and launches; without, it gets functions that do nothing, for an arch that the variable
+`CUTE_DSL_ARCH` names.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _launch_describe import (  # type: ignore[import-not-found]
+    CompilationDescriber,
+    UndescribedError,
+)
+from launch_recorder import (  # type: ignore[import-not-found]
+    SETTINGS,
+    LaunchRecorder,
+    install,
+    run_next_sitecustomize,
+)
+
+_TVM_FFI = "--enable-tvm-ffi"
+_ARCH = "CUTE_DSL_ARCH"
+
+
+class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
+    """Writes the calls of `cute.compile` in some sources to a file."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        if self.mode == "record":
+            _answer_for(os.environ[_ARCH])
+
+    def compiled(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Record a call."""
+        owner = _owner_of(function)
+        source = self.source_of(sys.modules[owner.__module__].__file__ or "")
+        if source is None:
+            return
+        place = {"source": source, "function": owner.__qualname__.partition(".")[0]}
+        own, options = {**kwargs}, kwargs.get("options", "")
+        own.pop("options", None)
+        if options != _TVM_FFI:
+            problem = f"is compiled with `options={options!r}`, not with `{_TVM_FFI}` alone"
+            self.write({**place, "problem": problem})
+            return
+        try:
+            record = CompilationDescriber(self._author_module).call(function, args, own, "")
+        except UndescribedError as error:
+            self.write({**place, "problem": f"is compiled with {error}"})
+            return
+        launch = {"arguments": {}, "constants": {"record": record}, "options": {"archs": [_arch()]}}
+        self.write({**place, **launch})
+
+    def _author_module(self, module: str) -> str:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        return module if file is not None and self.source_of(file) is not None else ""
+
+
+def _owner_of(function: Any) -> Any:
+    """The function, or the class of an object, that is compiled."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__self__", function)
+    return function if hasattr(function, "__qualname__") else type(function)
+
+
+def _arch() -> str:
+    """The arch that is compiled for, as `build.toml` has it."""
+    name = os.environ.get(_ARCH, "")
+    if name:
+        number = name.removeprefix("sm_")
+        digits = number.rstrip("af")
+        return f"{digits[:-1]}.{digits[-1]}{number[len(digits) :]}"
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return f"{major}.{minor}{'a' if major >= 9 else ''}"  # noqa: PLR2004 - the first such arch
+
+
+class UncompiledFunction:
+    """A function that is recorded and not compiled: calls do nothing."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: self
+
+
+def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:
+    """Patch the class of `cute.compile`."""
+    compile_ = kind._compile  # noqa: SLF001 - CuTe DSL's
+
+    @functools.wraps(compile_)
+    def recording(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.compiled(function, args, kwargs)
+        if recorder.mode == "record":
+            return UncompiledFunction()
+        return compile_(self, function, *args, **kwargs)
+
+    kind._compile = recording  # noqa: SLF001
+
+
+def _answer_for(arch: str) -> None:
+    """Let Torch answer for a GPU of the arch, where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    digits = arch.removeprefix("sm_").rstrip("af")
+    capability = int(digits[:-1]), int(digits[-1])
+    torch.cuda.get_device_capability = lambda *_: capability
+    torch.cuda.current_device = lambda: 0
+
+
+if __name__ == "sitecustomize":
+    patches = {"cutlass.base_dsl.compiler": ("CompileCallable", record_compilations)}
+    install(Path(__file__).with_name(SETTINGS), CompilationRecorder, patches)
+    run_next_sitecustomize(str(Path(__file__).parent))
