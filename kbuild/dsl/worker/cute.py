@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -62,8 +62,10 @@ class CuteCompiler(ObjectCompiler):
         """See `ObjectCompiler.compile_function`."""
         arguments = CuteArguments(function, request)
         emit = request.get("emit", "tvm-ffi")
-        with _intercept_compile(lambda text: self.named(request, text)) as kernel:
-            compiled = _compiled(arguments, emit, sources)
+        with intercept_compile(lambda text: self.named(request, text)) as kernel:
+            options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
+            given = arguments.given(env_stream=bool(options))
+            compiled = compile_unless_known(given, options, sources)
         shared, load_functions = 0, tuple[str, ...]()
         if compiled is not None:
             shared = dynamic_shared(compiled)
@@ -82,7 +84,7 @@ class CuteCompiler(ObjectCompiler):
         }
 
 
-def _tvm_ffi(compiled: Any, symbol: str, output: Path) -> None:
+def write_tvm_ffi(compiled: Any, symbol: str, output: Path) -> None:
     """Write an object with one function of TVM-FFI."""
     file = output.with_name("object.o")
     compiled.export_to_c(str(file), function_name=symbol)
@@ -153,7 +155,7 @@ def _unknown_at_import(original: Any, path: str) -> Any:
 
 
 _STORE = re.compile(r"Type mismatch, store .* to Tensor with element type")
-_EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
+_EMIT = {"tvm-ffi": write_tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
@@ -169,7 +171,7 @@ class _KernelSymbol:
 
 
 @contextmanager
-def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_KernelSymbol]:
+def intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_KernelSymbol]:
     """Call `name` with a kernel's text during its compilation, for its symbol and a decision.
 
     The text is the traced module without locations, which do not change the code.
@@ -189,11 +191,16 @@ def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Ker
         CutlassBaseDSL.compile_and_cache = compile_
 
 
-def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> Any:
-    """Compile; None if the kernel was compiled before."""
-    options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
+def compile_unless_known(
+    given: Sequence[Any], options: Mapping[str, Any], sources: SourceModules
+) -> Any:
+    """Compile, inside of `intercept_compile`; None if the kernel was compiled before.
+
+    Raises:
+        RefusalError: the DSL cannot compile it.
+    """
     try:
-        return cute.compile(*arguments.given(env_stream=bool(options)), **options)
+        return cute.compile(*given, **options)
     except RefusalError:
         raise
     except Exception as error:

@@ -353,6 +353,19 @@ def _stale_descriptions(
             yield f"{file}: {reason}"
 
 
+def _archs(project: Project, names: Iterable[str]) -> list[str]:
+    """The archs that the kernels are compiled for, such as `sm_90a`."""
+    archs: dict[str, None] = {}
+    for name in names:
+        table = project.config.document["kernel"][name]
+        language = LANGUAGES.get(table["language"])
+        pins = table["toolchain"]
+        wanted = table.get("cuda-capabilities")
+        targets = language.targets("cuda", wanted, None, [pins] if isinstance(pins, str) else pins)
+        archs |= dict.fromkeys(target.arch for target in targets.targets)
+    return list(archs)
+
+
 def _record(
     project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
@@ -363,15 +376,17 @@ def _record(
 
     if not args.rest:
         raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
+    language = LANGUAGES.get(next(iter(sections.values())).language)
     recorded, problems = recorded_launches(
         args.rest,
         project.root,
-        LANGUAGES.get(next(iter(sections.values())).language),
+        language,
         [path for section in sections.values() for path in section.sources],
         ctx.runner,
         ctx.ui.say,
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
+        archs=_archs(project, sections) if args.no_run and language.has_host_code else (),
     )
     for problem in problems:
         ctx.ui.warn(problem)

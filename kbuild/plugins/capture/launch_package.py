@@ -31,6 +31,8 @@ from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.temporary import temporary_folder
 
+ARCH_VARIABLE = "CUTE_DSL_ARCH"
+"""Variable with the arch that a command compiles for without a GPU."""
 SOURCES_FOLDER = "_captured_sources"
 """Folder of a package with the author's files."""
 _LAUNCHES = '''\
@@ -126,6 +128,7 @@ def recorded_launches(  # noqa: PLR0917
     *,
     all_configs: bool,
     run_kernels: bool,
+    archs: Sequence[str] = (),
 ) -> tuple[list[CapturedFunction], list[str]]:
     """The launches of a command, and sentences about those that cannot be compiled.
 
@@ -138,6 +141,8 @@ def recorded_launches(  # noqa: PLR0917
         say: gets its output.
         all_configs: whether each candidate of an autotuned kernel is recorded.
         run_kernels: whether kernels run; without, their results are not computed.
+        archs: archs to run the command for, one after the other, such as `sm_90a`; none to run
+            it once, for the GPU at hand or for all.
 
     Raises:
         CheckError: the command failed.
@@ -156,7 +161,11 @@ def recorded_launches(  # noqa: PLR0917
             (own / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        done = runner.run(command, cwd=root, env=env, listen=say)
+        for arch in archs or ("",):
+            own_arch = {ARCH_VARIABLE: arch} if arch else {}
+            done = runner.run(command, cwd=root, env={**env, **own_arch}, listen=say)
+            if done.returncode != 0:
+                break
         lines = [
             json.loads(line)
             for path in sorted(answers.iterdir())

@@ -32,11 +32,6 @@ _ARCH = "CUTE_DSL_ARCH"
 class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
     """Writes the calls of `cute.compile` in some sources to a file."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        super().__init__(settings)
-        if self.mode == "record":
-            _answer_for(os.environ[_ARCH])
-
     def compiled(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Record a call."""
         owner = _owner_of(function)
@@ -110,19 +105,19 @@ def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:
     kind._compile = recording  # noqa: SLF001
 
 
-def _answer_for(arch: str) -> None:
-    """Let Torch answer for a GPU of the arch, where there is none."""
-    import torch
-
-    if torch.cuda.is_available():
-        return
-    digits = arch.removeprefix("sm_").rstrip("af")
-    capability = int(digits[:-1]), int(digits[-1])
-    torch.cuda.get_device_capability = lambda *_: capability
-    torch.cuda.current_device = lambda: 0
+def answer_for_arch(recorder: CompilationRecorder, cuda: dict[str, Any]) -> None:
+    """Let `torch.cuda` answer for a GPU of the arch, where kernels do not run."""
+    if recorder.mode == "record":
+        digits = os.environ[_ARCH].removeprefix("sm_").rstrip("af")
+        capability = int(digits[:-1]), int(digits[-1])
+        cuda["get_device_capability"] = lambda *_: capability
+        cuda["current_device"] = lambda: 0
 
 
 if __name__ == "sitecustomize":
-    patches = {"cutlass.base_dsl.compiler": ("CompileCallable", record_compilations)}
+    patches = {
+        "cutlass.base_dsl.compiler": ("CompileCallable", record_compilations),
+        "torch.cuda": ("__dict__", answer_for_arch),
+    }
     install(Path(__file__).with_name(SETTINGS), CompilationRecorder, patches)
     run_next_sitecustomize(str(Path(__file__).parent))
