@@ -77,7 +77,12 @@ def launcher_files(
         framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
-        host_ops=host.text(ops=[*_entries(host, ops)], module=module, control=control),
+        host_ops=host.text(
+            ops=[*_entries(host, ops)],
+            module=module,
+            control=control,
+            exports=any(object_.image.convention == "export" for object_ in images.objects),
+        ),
         # Tables of images, and the location of their code.
         **_image_values(images, device_code),
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
@@ -143,7 +148,7 @@ def _functions(
 
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
 _ONCE = "#pragma once\n"
-_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi", "export": "object_tvm_ffi"}
+_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi", "export": "object_export"}
 """Calling convention of an object -> header for it."""
 
 
@@ -183,10 +188,11 @@ def _headers(host: FrameworkAdapter, images: ImageTables, ops: Sequence[OpSpec])
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     """Headers for calling objects, and for the functions that objects call back."""
-    headers = sorted({_CONVENTIONS[unit_image.image.convention] for unit_image in objects})
+    kinds = {unit_image.image.convention for unit_image in objects}
     launch = rendering.read("launcher/object_launch.h")
-    back = host.header("object") + launch if "object_tvm_ffi" in headers else ""
-    calls = "".join(rendering.read(f"launcher/{header}.h") for header in headers)
+    errors = rendering.read("launcher/object_errors.h")
+    back = host.header("object") + errors + launch if kinds & {"tvm-ffi", "export"} else ""
+    calls = "".join(rendering.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in sorted(kinds))
     has_library = any(unit_image.image.loading == "library" for unit_image in objects)
     return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
 

@@ -88,9 +88,7 @@ def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None)
 
 
 def _declaration(image: KernelImage) -> str:
-    if image.convention == "export":
-        return ""
-    if image.convention == "tvm-ffi":
+    if image.convention != "c":
         # Hidden: TVM-FFI would offer exported symbols `__tvm_ffi_*` as functions of the extension.
         types = "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*"
         return f"{_HIDDEN} int {image.entry}({types});\n"
@@ -143,10 +141,10 @@ def _packed(parameter: ImageParameter, index: int) -> str:
     return f"add({value}->i{', true' if parameter.type in ('i1', 'u1') else ''})"
 
 
-def _export_call(at: int, image: KernelImage) -> str:  # noqa: ARG001
+def _export_call(at: int, image: KernelImage) -> str:
     return (
         f"const char* call_{at}(const Value* const*, const Device&, void*) {{\n"
-        '  return "is a function of TVM-FFI, which Python calls";\n}\n'
+        f"  exported = &{image.entry};\n  return nullptr;\n}}\n"
     )
 
 

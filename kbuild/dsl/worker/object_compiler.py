@@ -12,10 +12,23 @@ from typing import Any, ClassVar
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCompiler, SourceModules
 
+_PREFIX = "kbuild_aot"
+"""Prefix of every symbol of an object; the linker hides names with it."""
 _DIGEST_DIGITS = 16
 """Number of hexadecimal digits in a symbol."""
 _NOT_IN_DIGEST = (
-    *("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output", "device"),
+    *(
+        "constants",
+        "record",
+        "symbol",
+        "kernel",
+        "ask",
+        "id",
+        "root",
+        "sources",
+        "output",
+        "device",
+    ),
 )
 """Keys of a request that do not change a kernel whose generated code is known."""
 
@@ -30,8 +43,6 @@ class ObjectCompiler(SourceCompiler):
     functions: ClassVar[Callable[[ModuleType, Callable[[str], bool]], Mapping[str, Any]]]
     """Returns a module's functions by name; its second argument tells which modules are the
     author's."""
-    prefix: ClassVar[str] = "kbuild_aot"
-    """Prefix of every symbol of an object; the linker hides names with the default one."""
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
@@ -86,7 +97,7 @@ class ObjectCompiler(SourceCompiler):
         content = json.dumps([kernel, rest, text], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         word = "".join(char if char.isalnum() else "_" for char in kernel)
-        return f"{self.prefix}_{word}_{digest[:_DIGEST_DIGITS]}", self._ask(digest)
+        return f"{_PREFIX}_{word}_{digest[:_DIGEST_DIGITS]}", self._ask(digest)
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return type(self).functions(sources.main(), sources.owns)

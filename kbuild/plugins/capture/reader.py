@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from kbuild.ops.language import LANGUAGES, Language
 from kbuild.plugins.capture.captured_modules import OPS_MODULE, ops_source, projections
+from kbuild.plugins.capture.cute.compilations import compiled_ops
 from kbuild.plugins.capture.description import (
     CaptureSection,
     Declaration,
@@ -59,19 +60,21 @@ class CaptureReading(PluginReading):
     def package_files(self, kernels: Collection[str], framework: str, folder: str) -> PackageFiles:
         """Modules with captured functions, and modules in which launches start compiled images."""
         own = [self.kernels[name] for name in kernels if name in self.kernels]
-        if framework != "torch":
-            for kernel in own:
-                if kernel.launches is not None:
-                    message = "only packages for Torch launch kernels from an author's Python"
-                # An op with projections also returns tensors that its gradient needs.
-                elif any(list(projections(each)) for each in kernel.descriptions):
-                    message = "only packages for Torch have gradients of captured functions"
-                else:
-                    continue
+        for kernel in own:
+            needed, message = "torch", ""
+            if kernel.launches is not None:
+                language = kernel.launches.language.name
+                needed = captured_language(language).framework
+                message = f"packages that launch `{language}` kernels from an author's Python are"
+            # An op with projections also returns tensors that its gradient needs.
+            elif any(list(projections(each)) for each in kernel.descriptions):
+                message = "packages with gradients of captured functions are"
+            if message and needed != framework:
                 place = ("kernel", kernel.name, KEY)
-                raise config_error(self.tree, place, message, "use `[torch]`")
-            return PackageFiles()  # the module of functions needs Torch: callers use the ops
+                raise config_error(self.tree, place, f"{message} for {needed}", f"use `[{needed}]`")
         files = launch_files([kernel.launches for kernel in own if kernel.launches], folder)
+        if framework != "torch":
+            return files  # the module of functions needs Torch: callers use the ops
         # The package may import functions that are declared, and not captured yet.
         if not any(kernel.declarations for kernel in own):
             return files
@@ -199,13 +202,17 @@ class KernelReader:
             return
         captured = list(self._captured_functions(digests))
         functions: list[Mapping[str, Any]] = []
-        for number, launched in enumerate(launch_ops(self.name, captured)):
+        compiled_as = captured_language(language.name).compiled_as
+        ops_of = compiled_ops if compiled_as else launch_ops
+        for number, launched in enumerate(ops_of(self.name, captured)):
             # Sections with ops have different names: the kernel's own is used if it has no `op`.
             has_own_name = number == 0 and "op" not in self._table
             name = self.name if has_own_name else f"{self.name}_launches_{number}"
             # Hooks of `@triton.autotune` run in the author's Python, so ops must not repeat them.
             ops = [{**op, "hooks": "none"} for op in launched.ops]
             table = {"src": list(digests.imported(launched.source)), "op": ops}
+            if compiled_as:
+                table["language"] = compiled_as
             self.sections.append(PluginSection(name, launched.source, table))
             functions += launched.functions
         self.launches = LaunchKernel(

@@ -39,7 +39,7 @@ function(kbuild_aot_objects component)
   add_custom_command(OUTPUT "${joined}"
     COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${joined}.all"
             ${objects} ${archives} ${aliases}
-    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*" "--keep-global-symbol=__tvm_ffi_*"
+    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*"
             "--weaken-symbol=*kbuild_aot_*_cuda_init" "--weaken-symbol=*kbuild_aot_*_cuda_load_to_device"
             ${launches} "${joined}.all" "${joined}"
     DEPENDS ${objects} ${archives} ${aliases} COMMENT "Joining aot/${component}" VERBATIM)

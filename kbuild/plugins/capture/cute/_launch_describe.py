@@ -167,7 +167,9 @@ def _is_dtype(kind: type) -> bool:
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an object, sorted; those that a cached property has computed are none."""
     for name, each in sorted(vars(value).items()):
-        if not isinstance(inspect.getattr_static(type(value), name, None), functools.cached_property):
+        if not isinstance(
+            inspect.getattr_static(type(value), name, None), functools.cached_property
+        ):
             yield name, each
 
 

@@ -53,7 +53,6 @@ class CompilationCompiler(CuteCompiler):
     """Compiler for recorded calls, see `protocol.WorkerCompiler`."""
 
     functions = _functions
-    prefix = "captured"
 
     def compile_function(
         self,
