@@ -17,18 +17,8 @@ _PREFIX = "kbuild_aot"
 _DIGEST_DIGITS = 16
 """Number of hexadecimal digits in a symbol."""
 _NOT_IN_DIGEST = (
-    *(
-        "constants",
-        "record",
-        "symbol",
-        "kernel",
-        "ask",
-        "id",
-        "root",
-        "sources",
-        "output",
-        "device",
-    ),
+    *("constants", "record", "symbol", "kernel", "ask", "id", "root", "sources"),
+    *("output", "device"),
 )
 """Keys of a request that do not change a kernel whose generated code is known."""
 

@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -355,6 +355,8 @@ def _stale_descriptions(
 
 def _archs(project: Project, names: Iterable[str]) -> list[str]:
     """The archs that the kernels are compiled for, such as `sm_90a`."""
+    from kbuild.ops.language import LANGUAGES
+
     archs: dict[str, None] = {}
     for name in names:
         table = project.config.document["kernel"][name]

@@ -96,7 +96,8 @@ def launch_files(kernels: Sequence[LaunchKernel], folder: str) -> PackageFiles:
         dots = "." * len(PurePosixPath(target).parts)
         texts[target] = _MODULE.format(source=source, dots=dots, shipped=target)
     runtime = captured_language(kernels[0].language.name).runtime
-    for path in sorted(runtime.glob("_launch_*.py")) if runtime is not None else ():
+    own = sorted(runtime.glob("_launch_*.py")) if runtime is not None else ()
+    for path in (Path(__file__).with_name("_launch_sources.py"), *own):
         texts[path.name] = path.read_text("utf-8")
     sources = {f"{SOURCES_FOLDER}/{target}": source for source, target in targets.items()}
     return PackageFiles(texts, sources)

@@ -5,6 +5,7 @@ descriptions mean the same compiled function. Values are therefore recognised by
 names and attributes alone.
 """
 
+# ruff: noqa: SLF001 - attributes of the DSL's values
 from __future__ import annotations
 
 import enum
@@ -167,9 +168,8 @@ def _is_dtype(kind: type) -> bool:
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an object, sorted; those that a cached property has computed are none."""
     for name, each in sorted(vars(value).items()):
-        if not isinstance(
-            inspect.getattr_static(type(value), name, None), functools.cached_property
-        ):
+        computed = inspect.getattr_static(type(value), name, None)
+        if not isinstance(computed, functools.cached_property):
             yield name, each
 
 

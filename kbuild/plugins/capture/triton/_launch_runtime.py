@@ -5,7 +5,6 @@ kbuild copies this file into packages. It needs Torch and nothing else.
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import importlib.machinery
 import importlib.util
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ._launch_kernels import JITFunction, KernelInterface
+from ._launch_sources import SourcePackage
 from ._launch_tuned import Autotuner, Heuristics
 from ._launch_values import (
     DTYPES,
@@ -48,17 +48,6 @@ class TritonModule(ModuleType):
             value = KernelOnlyName(f"{self.__name__}.{name}")
         setattr(self, name, value)
         return value
-
-
-class ImportlibModule(ModuleType):
-    """`importlib` as the author's files see it; `import_module` redirects like their `import`."""
-
-    def __init__(self, import_module: Callable[..., Any]) -> None:
-        super().__init__("importlib")
-        self.import_module = import_module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib, name)
 
 
 class ActiveDriver:
@@ -124,39 +113,46 @@ class ActiveDriver:
         )
 
 
-class Package:
+class Package(SourcePackage):
     """The kernels of a package, and the author's files that launch them."""
 
+    replaced = ("triton",)
+    submodules = (
+        "triton.language",
+        "triton.language.core",
+        "triton.language.math",
+        "triton.language.extra",
+        "triton.language.extra.libdevice",
+        "triton.language.extra.cuda",
+        "triton.language.extra.cuda.libdevice",
+        "triton.language.extra.hip",
+        "triton.language.extra.hip.libdevice",
+        "triton.runtime",
+        "triton.runtime.jit",
+        "triton.runtime.autotuner",
+        "triton.runtime.driver",
+        "triton.experimental",
+        "triton.experimental.gluon",
+        "triton.experimental.gluon.language",
+        "triton.experimental.gluon.nvidia",
+        "triton.experimental.gluon.nvidia.hopper",
+        "triton.tools",
+        "triton.tools.tensor_descriptor",
+        "triton.testing",
+        "triton.compiler",
+    )
+
     def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
-        self._name, self._ops, self._table = name, ops, table
-        self._folder = Path(__file__).parent
+        super().__init__(name, table)
+        self._ops = ops
         self.functions = {
             (function["source"], function["function"]): function for function in table["functions"]
         }
-        self._modules: dict[str, ModuleType] = {}
-        self._own = table["modules"]
-        """The author's module names -> their names in the package."""
-        self._builtins = {**vars(builtins), "__import__": self._import}
-        self._importlib = ImportlibModule(self._import_module)
 
     def op(self, name: str) -> Any:
         """Return the native launch of that name."""
         overload = getattr(self._ops, name).default
         return getattr(overload, "_op", overload)  # the function that the overload calls
-
-    def execute(self, module: str, source: str) -> None:
-        """Run one of the author's files as a module of the package.
-
-        Args:
-            module: full name of the module, which is being imported.
-            source: path of the file, relative to `_captured_sources`.
-        """
-        namespace = vars(sys.modules[module])
-        path = str(self._folder / "_captured_sources" / source)
-        code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
-        namespace["__builtins__"] = self._builtins
-        namespace["__kbuild_source__"] = self._table["sources"][source]
-        exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
 
     def is_jit(self, source: str) -> bool:
         """True if Triton compiles launches that have no image."""
@@ -187,51 +183,10 @@ class Package:
             kernel = kernel.fn
         return kernel
 
-    def _import(
-        self,
-        name: str,
-        globals: Mapping[str, Any] | None = None,  # noqa: A002 - as `__import__` has it
-        locals: Mapping[str, Any] | None = None,  # noqa: A002
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> Any:
-        top = name.partition(".")[0]
-        if level == 0 and top == "triton":
-            module = self._module(name)
-            for entry in fromlist or ():
-                if f"{name}.{entry}" in _SUBMODULES:
-                    self._module(f"{name}.{entry}")
-            return module if fromlist else self._module("triton")
-        if level == 0 and name in self._own:
-            module = importlib.import_module(self._own[name], self._name)
-            for entry in fromlist or ():
-                if not hasattr(module, entry) and f"{name}.{entry}" in self._own:
-                    importlib.import_module(self._own[f"{name}.{entry}"], self._name)
-            return (
-                module
-                if fromlist
-                else importlib.import_module(self._own.get(top, f".{top}"), self._name)
-            )
-        module = builtins.__import__(name, globals, locals, fromlist, level)
-        return self._importlib if module is importlib else module
-
-    def _import_module(self, name: str, package: str | None = None) -> Any:
-        if name in self._own or name.partition(".")[0] == "triton":
-            return self._import(name, fromlist=("__name__",))
-        return importlib.import_module(name, package)
-
-    def _module(self, name: str) -> ModuleType:
-        if name in self._modules:
-            return self._modules[name]
-        module = self._modules[name] = TritonModule(name)
-        module.__path__ = []
-        outer, _, last = name.rpartition(".")
+    def new_module(self, name: str) -> ModuleType:
+        """See `SourcePackage.new_module`."""
+        module = TritonModule(name)
         vars(module).update(self._names(name))
-        if outer:
-            setattr(self._module(outer), last, module)
-        else:
-            for submodule in _SUBMODULES:
-                self._module(submodule)
         return module
 
     def _names(self, module: str) -> dict[str, Any]:
@@ -275,32 +230,6 @@ class Package:
     def _jit(self, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         del options
         return (lambda own: JITFunction(own, self)) if fn is None else JITFunction(fn, self)
-
-
-_SUBMODULES = (
-    "triton.language",
-    "triton.language.core",
-    "triton.language.math",
-    "triton.language.extra",
-    "triton.language.extra.libdevice",
-    "triton.language.extra.cuda",
-    "triton.language.extra.cuda.libdevice",
-    "triton.language.extra.hip",
-    "triton.language.extra.hip.libdevice",
-    "triton.runtime",
-    "triton.runtime.jit",
-    "triton.runtime.autotuner",
-    "triton.runtime.driver",
-    "triton.experimental",
-    "triton.experimental.gluon",
-    "triton.experimental.gluon.language",
-    "triton.experimental.gluon.nvidia",
-    "triton.experimental.gluon.nvidia.hopper",
-    "triton.tools",
-    "triton.tools.tensor_descriptor",
-    "triton.testing",
-    "triton.compiler",
-)
 
 
 def _autotune(
