@@ -1,0 +1,391 @@
+"""What an author's CuTe files find in the place of `cutlass`: what the host side needs.
+
+Every other name exists as well. It can be an annotation, a base class and a decorator; calling it
+is an error, except while the author's modules are imported.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, ModuleType
+from typing import Any
+
+importing = 0
+"""Number of the author's modules that are being imported."""
+
+
+class AbsentType(type):
+    """Class of names that exist in kernels alone, and of classes that derive from these."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = absent(f"{cls.__name__}.{name}")
+        if "_kbuild_path" in vars(cls):
+            setattr(cls, name, value)
+        return value
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "_kbuild_path" not in vars(cls):
+            return super().__call__(*args, **kwargs)
+        if len(args) == 1 and not kwargs and isinstance(args[0], (FunctionType, type)):
+            return args[0]  # it is a decorator
+        if importing:
+            return cls
+        raise RuntimeError(
+            f"`{cls._kbuild_path}` was called outside of a kernel, and this package has no CuTe DSL"
+        )
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
+
+    def __iter__(cls) -> Any:
+        raise TypeError(f"`{cls.__name__}` exists in kernels alone")
+
+    def __repr__(cls) -> str:
+        return vars(cls).get("_kbuild_path") or super().__repr__()
+
+    def _computed(cls, *_: Any) -> Any:
+        return cls
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _computed
+    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __lshift__ = _computed
+
+
+def absent(path: str) -> Any:
+    """The stand-in for a name, such as `OperandMajorMode.K`.
+
+    Its last two parts are its name to the author, and to descriptions of calls.
+    """
+    short = ".".join(path.split(".")[-2:])
+    return AbsentType(path.rpartition(".")[2], (), {"_kbuild_path": short, "__module__": "cutlass"})
+
+
+class NumericMeta(type):
+    """Class of dtypes; two are equal if they are the same."""
+
+    width: int
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+class Numeric(metaclass=NumericMeta):
+    """A number of a certain dtype."""
+
+    width = 8
+    signed: bool | None = None
+    is_integer = is_float = False
+
+    def __init__(self, value: Any = 0) -> None:
+        self.value = value.value if isinstance(value, Numeric) else value
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    __index__ = __tvm_ffi_int__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == getattr(other, "value", other))
+
+
+class Integer(Numeric):
+    """An integer."""
+
+    width, is_integer = 32, True
+
+
+class Float(Numeric):
+    """A float."""
+
+    width, is_float = 32, True
+    # TVM-FFI asks for the first of these that exists.
+    __tvm_ffi_int__ = None  # type: ignore[assignment]
+
+    def __tvm_ffi_float__(self) -> float:
+        return float(self.value)
+
+
+_FLOATS = {
+    "BFloat16": 16, "Float16": 16, "Float32": 32, "Float64": 64, "TFloat32": 32,
+    "Float4E2M1FN": 4, "Float4E2M1FNx2": 8, "Float6E2M3FN": 6, "Float6E3M2FN": 6, "Float8E4M3": 8,
+    "Float8E4M3B11FNUZ": 8, "Float8E4M3FN": 8, "Float8E5M2": 8, "Float8E8M0FNU": 8,
+}  # fmt: skip
+_INTEGERS = {
+    f"{sign}{bits}": bits for sign in ("Int", "Uint") for bits in (4, 8, 16, 32, 64, 128)
+} | {"Boolean": 1}
+
+
+def _dtypes() -> dict[str, type[Numeric]]:
+    dtypes: dict[str, type[Numeric]] = {"Numeric": Numeric, "Integer": Integer, "Float": Float}
+    for base, widths in ((Float, _FLOATS), (Integer, _INTEGERS)):
+        for name, width in widths.items():
+            # Authors pickle dtypes, by the name of this module.
+            known = {"width": width, "__module__": __name__}
+            if base is Integer:
+                known["signed"] = not name.startswith("Uint")
+            dtypes[name] = NumericMeta(name, (base,), known)
+    return dtypes
+
+
+DTYPES = _dtypes()
+globals().update(DTYPES)
+
+
+class AddressSpace(enum.Enum):
+    """The memory that a pointer is for."""
+
+    generic, gmem, smem, rmem, tmem, dsmem, cmem = 0, 1, 3, 5, 6, 7, 4
+
+
+class SymInt:
+    """An integer that each call has."""
+
+    def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None):
+        self.width, self.divisibility, self.symbol = width, divisibility, symbol
+
+    def __mul__(self, other: Any) -> SymInt:
+        if isinstance(other, SymInt):
+            width = max(self.width, other.width)
+            return SymInt(width, divisibility=self.divisibility * other.divisibility)
+        return SymInt(self.width, divisibility=self.divisibility * other)
+
+    __rmul__ = __mul__
+
+    def __mod__(self, other: Any) -> Any:
+        divisor = other.divisibility if isinstance(other, SymInt) else other
+        if self.divisibility % divisor == 0:
+            return 0
+        return SymInt(self.width, divisibility=math.gcd(self.divisibility, divisor))
+
+
+def sym_int(width: int = 32, **options: Any) -> SymInt:
+    """`cute.sym_int`."""
+    return SymInt(width, **options)
+
+
+class Tensor:
+    """Base class of tensors, for `isinstance`."""
+
+
+class _FakeTensor(Tensor):
+    """The description of a tensor."""
+
+    def __init__(  # noqa: PLR0917 - CuTe DSL's order
+        self,
+        dtype: Any,
+        shape: Sequence[Any],
+        stride: Sequence[Any],
+        memspace: AddressSpace = AddressSpace.gmem,
+        assumed_align: int | None = None,
+        use_32bit_stride: bool = False,
+    ) -> None:
+        self.element_type = self.dtype = dtype
+        self.shape, self.stride, self.memspace = tuple(shape), tuple(stride), memspace
+        self._assumed_align = assumed_align or max(1, dtype.width // 8)
+        self._use_32bit_stride = use_32bit_stride
+
+
+def make_fake_compact_tensor(
+    dtype: Any,
+    shape: Sequence[Any],
+    *,
+    stride_order: Sequence[int] | None = None,
+    use_32bit_stride: bool = False,
+    **options: Any,
+) -> _FakeTensor:
+    """`cute.runtime.make_fake_compact_tensor`."""
+    order = [*(stride_order or range(len(shape)))]
+    strides: list[Any] = [1] * len(shape)
+    product: Any = 1
+    for place in range(len(shape)):
+        at = order.index(place)
+        is_symbol = isinstance(product, SymInt)
+        width = 32 if use_32bit_stride else 64
+        strides[at] = SymInt(width, divisibility=product.divisibility) if is_symbol else product
+        product = shape[at] * product
+    return _FakeTensor(dtype, shape, strides, use_32bit_stride=use_32bit_stride, **options)
+
+
+class _Pointer:
+    def __init__(self, dtype: Any, value: int, memspace: AddressSpace, align: int) -> None:
+        self.dtype, self.memspace, self._assumed_align, self._value = dtype, memspace, align, value
+
+    def __tvm_ffi_opaque_ptr__(self) -> int:
+        return self._value
+
+
+def make_ptr(
+    dtype: Any,
+    value: int,
+    mem_space: AddressSpace = AddressSpace.generic,
+    assumed_align: int | None = None,
+) -> _Pointer:
+    """`cute.runtime.make_ptr`."""
+    return _Pointer(dtype, int(value), mem_space, assumed_align or max(1, dtype.width // 8))
+
+
+class _FakeStream:
+    def __init__(self, *, use_tvm_ffi_env_stream: bool = False) -> None:
+        self.use_tvm_ffi_env_stream = use_tvm_ffi_env_stream
+
+
+class CUstream(int):
+    """`cuda.bindings.driver.CUstream`: the handle of a stream."""
+
+    def __tvm_ffi_opaque_ptr__(self) -> int:
+        return int(self)
+
+
+@enum.unique
+class Arch(enum.Enum):
+    """`cutlass.base_dsl.enums.Arch`: major, minor, and the feature's letter."""
+
+    sm_80, sm_86, sm_87, sm_89 = (8, 0, ""), (8, 6, ""), (8, 7, ""), (8, 9, "")
+    sm_90, sm_90a = (9, 0, ""), (9, 0, "a")
+    sm_100, sm_100a, sm_100f = (10, 0, ""), (10, 0, "a"), (10, 0, "f")
+    sm_103, sm_103a, sm_103f = (10, 3, ""), (10, 3, "a"), (10, 3, "f")
+    sm_110, sm_110a, sm_110f = (11, 0, ""), (11, 0, "a"), (11, 0, "f")
+    sm_120, sm_120a, sm_120f = (12, 0, ""), (12, 0, "a"), (12, 0, "f")
+    sm_121, sm_121a, sm_121f = (12, 1, ""), (12, 1, "a"), (12, 1, "f")
+
+    @property
+    def major(self) -> int:
+        """The first number of the capability."""
+        return self.value[0]
+
+    @property
+    def minor(self) -> int:
+        """The second number of the capability."""
+        return self.value[1]
+
+    def __lt__(self, other: Arch) -> bool:
+        return self.value < other.value
+
+    def __le__(self, other: Arch) -> bool:
+        return self.value <= other.value
+
+    def __gt__(self, other: Arch) -> bool:
+        return self.value > other.value
+
+    def __ge__(self, other: Arch) -> bool:
+        return self.value >= other.value
+
+
+class HardwareInfo:
+    """`cutlass.utils.HardwareInfo`, with Torch's answers."""
+
+    def __init__(self, device_id: int = 0) -> None:
+        import torch
+
+        self._properties = torch.cuda.get_device_properties(device_id)
+
+    def get_device_multiprocessor_count(self) -> int:
+        """The number of multiprocessors."""
+        return int(self._properties.multi_processor_count)
+
+    def get_l2_cache_size_in_bytes(self) -> int:
+        """The size of the L2 cache."""
+        return int(self._properties.L2_cache_size)
+
+
+class _CurrentDsl:
+    """`BaseDSL._get_dsl()`."""
+
+    @staticmethod
+    def get_arch_enum() -> Arch:
+        """The arch of the current device, with the features that code for it uses."""
+        import torch
+
+        major, minor = torch.cuda.get_device_capability()
+        return Arch((major, minor, "a" if major >= 9 else ""))  # noqa: PLR2004
+
+
+def _ceil_div(numerator: Any, denominator: Any) -> Any:
+    return (numerator + denominator - 1) // denominator
+
+
+def _decorator(*args: Any, **options: Any) -> Any:
+    """Return the function: `@cute.jit`, `@cute.jit(preprocess=False)`."""
+    return args[0] if args and not options else _decorator
+
+
+def _fake_tensor(dtype: Any, shape: Any, stride: Any, **options: Any) -> _FakeTensor:
+    return _FakeTensor(dtype, shape, stride, **options)
+
+
+_CUTE: Mapping[str, Any] = {
+    "AddressSpace": AddressSpace,
+    "SymInt": SymInt,
+    "Tensor": Tensor,
+    "ceil_div": _ceil_div,
+    "jit": _decorator,
+    "kernel": _decorator,
+    "sym_int": sym_int,
+    "sym_int32": sym_int,
+    "sym_int64": lambda **options: SymInt(64, **options),
+}
+_RUNTIME: Mapping[str, Any] = {
+    "make_fake_compact_tensor": make_fake_compact_tensor,
+    "make_fake_stream": _FakeStream,
+    "make_fake_tensor": _fake_tensor,
+    "make_ptr": make_ptr,
+    "nullptr": lambda dtype, *args, **options: make_ptr(dtype, 0, *args, **options),
+}
+_BASE_DSL = {"BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(_CurrentDsl)})}
+NAMES: Mapping[str, Mapping[str, Any]] = {
+    "cutlass": {**DTYPES, "const_expr": lambda value: value, "range_constexpr": range},
+    "cutlass.cutlass_dsl": {
+        **DTYPES,
+        "NumericMeta": NumericMeta,
+        "const_expr": lambda value: value,
+    },
+    "cutlass.cute": _CUTE,
+    "cutlass.cute.arch": {"WARP_SIZE": 32},
+    "cutlass.cute.typing": {**DTYPES, **_CUTE, "NumericMeta": NumericMeta},
+    "cutlass.cute.runtime": _RUNTIME,
+    "cutlass.base_dsl": _BASE_DSL,
+    "cutlass.base_dsl.enums": {"Arch": Arch},
+    "cutlass.base_dsl.typing": {**DTYPES, "NumericMeta": NumericMeta},
+    "cutlass.utils": {"HardwareInfo": HardwareInfo},
+    "cuda.bindings.driver": {"CUstream": CUstream},
+}
+"""Module -> names in it that work outside of kernels."""
+
+
+class AbsentModule(ModuleType):
+    """A module whose unknown names exist in kernels alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
+        value: Any
+        if re.search("(Error|Exception)$", name):
+            value = type(name, (RuntimeError,), {"__module__": self.__name__})
+        else:
+            value = absent(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+def new_module(name: str, more: Mapping[str, Callable[..., Any]]) -> AbsentModule:
+    """The stand-in for a module; `more` are further names of `cutlass.cute` and its `runtime`."""
+    module = AbsentModule(name)
+    vars(module).update(NAMES.get(name, {}))
+    vars(module).update({key: value for key, value in more.items() if f"{name}.{key}" in _MORE})
+    return module
+
+
+_MORE = ("cutlass.cute.compile", "cutlass.cute.runtime.load_module")

@@ -1,0 +1,103 @@
+"""Runs an author's CuTe files without CuTe DSL: `cute.compile` returns the package's functions.
+
+kbuild copies this file into packages. It needs Torch and TVM-FFI, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import _launch_cutlass as stand_ins
+from ._launch_describe import CompilationDescriber, UndescribedError
+from ._launch_sources import SourcePackage
+
+_OPTIONS = "--enable-tvm-ffi"
+
+
+class CompiledFunction:
+    """A function that was compiled ahead of time; a call costs what CuTe DSL's own does."""
+
+    def __init__(self, function: Any, record: str) -> None:
+        self._function, self._record = function, record
+        self.__call__ = function
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function with tensors and numbers."""
+        return self._function(*args)
+
+    def export_to_c(self, object_file_path: str, function_name: str = "func", **_: Any) -> None:
+        """Write a file from which `load_module` gets the function again."""
+        Path(object_file_path).write_text(json.dumps({function_name: self._record}), "utf-8")
+
+
+class Package(SourcePackage):
+    """The compiled functions of a package, and the author's files that call them."""
+
+    replaced = ("cutlass", "cuda", "triton")
+    submodules = tuple(name for name in stand_ins.NAMES if "." in name)
+
+    def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
+        super().__init__(name, table)
+        self._ops = ops
+        launches = [each for function in table["functions"] for each in function["launches"]]
+        self._places = {each["record"]: (each["op"], each["form"]) for each in launches}
+        self._authors = {f"{name}{own}": author for author, own in self._own.items()}
+        """Modules of the package -> the author's names for them."""
+
+    def new_module(self, name: str) -> ModuleType:
+        """See `SourcePackage.new_module`."""
+        more = {"compile": self.compile, "load_module": self.load_module}
+        module = stand_ins.new_module(name, more)
+        if name == "cutlass":
+            vars(module)["__version__"] = self._table["version"]
+        return module
+
+    def execute(self, module: str, source: str) -> None:
+        """See `SourcePackage.execute`."""
+        stand_ins.importing += 1
+        try:
+            super().execute(module, source)
+        finally:
+            stand_ins.importing -= 1
+
+    def compile(self, function: Any, *args: Any, options: str = "", **kwargs: Any) -> Any:
+        """Return the compiled function: `cute.compile`.
+
+        Raises:
+            RuntimeError: the call was not recorded, so the package lacks it.
+        """
+        if stand_ins.importing:
+            return stand_ins.absent("compile")
+        if options != _OPTIONS:
+            raise RuntimeError(f"`cute.compile` with `options={options!r}` cannot be recorded")
+        try:
+            described = CompilationDescriber(self._author_module).call(function, args, kwargs, "")
+        except UndescribedError as error:
+            raise RuntimeError(f"`cute.compile` with {error} cannot be recorded") from None
+        return self._loaded(json.dumps(described))
+
+    def _loaded(self, record: str) -> CompiledFunction:
+        if record not in self._places:
+            raise RuntimeError(
+                f"`cute.compile` was not recorded for {record}: this package has no such function. "
+                "Record it in the kernel's project: `kbuild capture --record -- COMMAND`"
+            )
+        import torch
+
+        op, form = self._places[record]
+        device = torch.empty(0, dtype=torch.uint8, device="cuda")
+        return CompiledFunction(getattr(self._ops, op)(device, form), record)
+
+    def load_module(self, path: Any, **_: Any) -> dict[str, CompiledFunction]:
+        """Return the functions of a file that `export_to_c` has written."""
+        records = json.loads(Path(os.fspath(path)).read_text("utf-8"))
+        return {name: self._loaded(record) for name, record in records.items()}
+
+    def _author_module(self, module: str) -> str:
+        known = self._authors.get(module, "")
+        return known or self._authors.get(f"{self._name}.{module}", "")
