@@ -353,18 +353,15 @@ def _stale_descriptions(
             yield f"{file}: {reason}"
 
 
-def _archs(project: Project, names: Iterable[str]) -> list[str]:
-    """The archs that the kernels are compiled for, such as `sm_90a`."""
+def _archs(sections: Iterable[DslSection]) -> list[str]:
+    """The archs that kernels are compiled for, such as `sm_90a`."""
     from kbuild.ops.language import LANGUAGES
 
     archs: dict[str, None] = {}
-    for name in names:
-        table = project.config.document["kernel"][name]
-        language = LANGUAGES.get(table["language"])
-        pins = table["toolchain"]
-        wanted = table.get("cuda-capabilities")
-        targets = language.targets("cuda", wanted, None, [pins] if isinstance(pins, str) else pins)
-        archs |= dict.fromkeys(target.arch for target in targets.targets)
+    for section in sections:
+        language, wanted = LANGUAGES.get(section.language), section.table.get("cuda-capabilities")
+        targets = language.targets("cuda", wanted, None, section.toolchain).targets
+        archs |= dict.fromkeys(target.arch for target in targets)
     return list(archs)
 
 
@@ -388,7 +385,7 @@ def _record(
         ctx.ui.say,
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
-        archs=_archs(project, sections) if args.no_run and language.has_host_code else (),
+        archs=_archs(sections.values()) if args.no_run and language.has_host_code else (),
     )
     for problem in problems:
         ctx.ui.warn(problem)

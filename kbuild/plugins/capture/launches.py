@@ -24,6 +24,8 @@ from kbuild.system.errors import ConfigError, Problem
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""
 _TYPES = {"int": "SymInt", "int64": "SymInt", "float": "float", "bool": "bool"}
+_SPARSE = ("archs",)
+"""Keys of a launch that a file leaves out where they are empty."""
 _MAX_ASSUMED = 3
 """Sets of assumptions that an op has images for."""
 _FORM = "launch_form"
@@ -68,6 +70,8 @@ class CapturedLaunch(BaseModel, frozen=True):
     options: dict[str, Any]
     assumptions: frozenset[Assumptions] = frozenset()
     """Assumptions of the calls that were seen; an image may rely on them."""
+    archs: frozenset[str] = frozenset()
+    """Archs, such as `9.0a`, for which the author's code compiled this; empty for any."""
 
     @field_validator("arguments")
     @classmethod
@@ -86,6 +90,10 @@ class CapturedLaunch(BaseModel, frozen=True):
     def _sorted_assumptions(self, known: frozenset[Assumptions]) -> list[dict[str, Any]]:
         ordered = sorted(known, key=lambda each: each.order)
         return [each.model_dump(exclude_defaults=True) for each in ordered]
+
+    @field_serializer("archs")
+    def _sorted_archs(self, archs: frozenset[str]) -> list[str]:
+        return sorted(archs)
 
     @property
     def key(self) -> str:
@@ -125,8 +133,11 @@ class CapturedFunction(BaseModel, frozen=True):
         launches: dict[str, CapturedLaunch] = {}
         for launch in (*self.launches, *other.launches):
             known = launches.get(launch.key, launch)
-            assumptions = known.assumptions | launch.assumptions
-            launches[launch.key] = known.model_copy(update={"assumptions": assumptions})
+            both = {
+                "assumptions": known.assumptions | launch.assumptions,
+                "archs": known.archs | launch.archs,
+            }
+            launches[launch.key] = known.model_copy(update=both)
         tuned = {
             json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)
         }
@@ -160,6 +171,10 @@ class CapturedLaunches(BaseModel, frozen=True):
         for function in self.functions:
             # Not by pydantic's JSON, which has no infinity: a constant may be one.
             data = function.model_dump(by_alias=True)
+            data["launches"] = [
+                {key: value for key, value in launch.items() if value or key not in _SPARSE}
+                for launch in data["launches"]
+            ]
             rows = {key: entries for key in ("launches", "tuned") if (entries := data.pop(key))}
             rows = {"launches": [], **rows}
             lines = [f'      "{key}": {json.dumps(value)}' for key, value in data.items()]

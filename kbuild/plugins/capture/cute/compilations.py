@@ -22,23 +22,22 @@ def compiled_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator
     for source, group in itertools.groupby(ordered, key=lambda function: function.source):
         ops, tables = [], []
         for function in group:
-            archs_by_record: dict[str, list[str]] = {}
-            for launch in function.launches:
-                record = json.dumps(launch.constants["record"])
-                archs_by_record.setdefault(record, []).extend(launch.options["archs"])
+            records = [
+                (json.dumps(launch.constants["record"]), sorted(launch.archs))
+                for launch in function.launches
+            ]
             name = re.sub(r"\W", "_", f"launch_{kernel}_{source}_{function.name}")
             configs = [
-                {"record": record, "archs": sorted(set(archs)), "when": f"launch_form == {at}"}
-                for at, (record, archs) in enumerate(archs_by_record.items())
+                {"record": record, "archs": archs, "when": f"launch_form == {at}"}
+                for at, (record, archs) in enumerate(records)
             ]
-            schema = f"{name}(Tensor device, int launch_form) -> ()"
+            schema = f"{name}(Tensor(a!) device, int launch_form) -> ()"
             dtypes = {"device": ["uint8"]}
             ops.append(
                 {"schema": schema, "function": _FUNCTION, "dtypes": dtypes, "configs": configs}
             )
             launches = [
-                {"record": record, "op": name, "form": at}
-                for at, record in enumerate(archs_by_record)
+                {"record": record, "op": name, "form": at} for at, (record, _) in enumerate(records)
             ]
             tables.append({"source": source, "function": function.name, "launches": launches})
         yield LaunchOps(source, tuple(ops), tuple(tables))

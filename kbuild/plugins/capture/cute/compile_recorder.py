@@ -50,8 +50,8 @@ class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
         except UndescribedError as error:
             self.write({**place, "problem": f"is compiled with {error}"})
             return
-        launch = {"arguments": {}, "constants": {"record": record}, "options": {"archs": [_arch()]}}
-        self.write({**place, **launch})
+        launch = {"arguments": {}, "constants": {"record": record}, "options": {}}
+        self.write({**place, **launch, "archs": [_arch()]})
 
     def _author_module(self, module: str) -> str:
         file = getattr(sys.modules.get(module), "__file__", None)
@@ -84,6 +84,10 @@ class UncompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
+
+    def export_to_c(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse: a cache of the author's must not keep this."""
+        raise RuntimeError("this process only records: switch off caches of compiled functions")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
