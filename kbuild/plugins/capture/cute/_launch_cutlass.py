@@ -17,11 +17,15 @@ importing = 0
 """Number of the author's modules that are being imported."""
 
 
+_OPERATORS = ("__getitem__", "__setitem__", "__add__", "__mul__", "__neg__", "__sub__")
+
+
 class AbsentType(type):
     """Class of names that exist in kernels alone, and of classes that derive from these."""
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
+        # Authors replace operators of the DSL's tensors.
+        if name.startswith("__") and name not in _OPERATORS:
             raise AttributeError(name)
         value = absent(f"{cls.__name__}.{name}")
         if "_kbuild_path" in vars(cls):
@@ -153,7 +157,9 @@ class AddressSpace(enum.Enum):
 class SymInt:
     """An integer that each call has."""
 
-    def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None):
+    def __init__(
+        self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None
+    ) -> None:
         self.width, self.divisibility, self.symbol = width, divisibility, symbol
 
     def __mul__(self, other: Any) -> SymInt:
@@ -313,6 +319,10 @@ class _CurrentDsl:
         return Arch((major, minor, "a" if major >= 9 else ""))  # noqa: PLR2004
 
 
+def _const_expr(value: Any) -> Any:
+    return value
+
+
 def _ceil_div(numerator: Any, denominator: Any) -> Any:
     return (numerator + denominator - 1) // denominator
 
@@ -346,11 +356,11 @@ _RUNTIME: Mapping[str, Any] = {
 }
 _BASE_DSL = {"BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(_CurrentDsl)})}
 NAMES: Mapping[str, Mapping[str, Any]] = {
-    "cutlass": {**DTYPES, "const_expr": lambda value: value, "range_constexpr": range},
+    "cutlass": {**DTYPES, "const_expr": _const_expr, "range_constexpr": range},
     "cutlass.cutlass_dsl": {
         **DTYPES,
         "NumericMeta": NumericMeta,
-        "const_expr": lambda value: value,
+        "const_expr": _const_expr,
     },
     "cutlass.cute": _CUTE,
     "cutlass.cute.arch": {"WARP_SIZE": 32},

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kbuild.dsl.languages.cute import Cute, version_of
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.unit import KernelUnit
+from kbuild.ops.model import OpSpec
+from kbuild.ops.steps import Candidate
+from kbuild.ops.unit import ImageTarget, KernelUnit
 
 COMPILED = "compiled"
 """Name of the function that a section's op launches; its constant `record` is the call."""
@@ -23,6 +25,15 @@ class CompiledCute(Cute):
     worker = str(Path(__file__).with_name("compile_worker.py"))
     exporter_class = ""
     init_backends = ()
+
+    def expand(
+        self,
+        op: OpSpec,
+        targets: Sequence[ImageTarget],
+        candidates: Mapping[int, Sequence[Candidate]] | None = None,
+    ) -> tuple[KernelUnit, ...]:
+        """See `Language.expand`; nothing depends on the op's own tensor."""
+        return tuple(unit for unit in super().expand(op, targets, candidates) if not unit.aligned)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
