@@ -89,7 +89,8 @@ def test_what_is_in_the_variant(bench: CommandProject) -> None:
     (extension,) = folder.glob("*.abi3.so")
     images = read_device_code(extension).images
     assert {(image.arch, image.kind) for image in images} == {("9.0a", "machine")}
-    assert len(images) == 3 * 2 * 2  # default candidates, aligned and general, dtypes
+    # Three candidates for any call, aligned and general, and two of the tuned table; two dtypes.
+    assert len(images) == (3 * 2 + 2) * 2
     with extension.open("rb") as file:
         tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
         assert not [tag.needed for tag in tags if "cu" in tag.needed]

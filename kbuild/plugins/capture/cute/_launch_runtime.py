@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import _launch_cutlass as stand_ins  # noqa: TID252 - it lies in a package
+from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
 from ._launch_sources import SourcePackage
 
