@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from _launch_describe import (  # type: ignore[import-not-found]
@@ -109,13 +110,21 @@ def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:
     kind._compile = recording  # noqa: SLF001
 
 
+_MULTIPROCESSORS = {8: 108, 9: 132, 10: 148, 12: 170}
+"""Major capability -> number of multiprocessors of its usual large model."""
+
+
 def answer_for_arch(recorder: CompilationRecorder, cuda: dict[str, Any]) -> None:
     """Let `torch.cuda` answer for a GPU of the arch, where kernels do not run."""
-    if recorder.mode == "record":
-        digits = os.environ[_ARCH].removeprefix("sm_").rstrip("af")
-        capability = int(digits[:-1]), int(digits[-1])
-        cuda["get_device_capability"] = lambda *_: capability
-        cuda["current_device"] = lambda: 0
+    if recorder.mode != "record":
+        return
+    digits = os.environ[_ARCH].removeprefix("sm_").rstrip("af")
+    major, minor = int(digits[:-1]), int(digits[-1])
+    count = _MULTIPROCESSORS.get(major, _MULTIPROCESSORS[10])
+    properties = SimpleNamespace(major=major, minor=minor, multi_processor_count=count)
+    cuda["get_device_capability"] = lambda *_: (major, minor)
+    cuda["get_device_properties"] = lambda *_: properties
+    cuda["current_device"] = lambda: 0
 
 
 if __name__ == "sitecustomize":
