@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import tvm_ffi  # type: ignore[import-not-found]
+
 from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
 from ._launch_sources import SourcePackage
@@ -19,16 +21,13 @@ from ._launch_sources import SourcePackage
 _OPTIONS = "--enable-tvm-ffi"
 
 
-class CompiledFunction:
-    """A function that was compiled ahead of time; a call costs what CuTe DSL's own does."""
+class CompiledFunction(tvm_ffi.Function):  # type: ignore[misc]
+    """A function that was compiled ahead of time: a call is TVM-FFI's own."""
 
     def __init__(self, function: Any, record: str) -> None:
-        self._function, self._record = function, record
-        self.__call__ = function
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the function with tensors and numbers."""
-        return self._function(*args)
+        # Takes the function over: a call through another object would cost more.
+        self.__move_handle_from__(function)
+        self._record = record
 
     def export_to_c(self, object_file_path: str, function_name: str = "func", **_: Any) -> None:
         """Write a file from which `load_module` gets the function again."""
