@@ -31,7 +31,7 @@ from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.temporary import temporary_folder
 
-ARCH_VARIABLE = "CUTE_DSL_ARCH"
+_ARCH = "CUTE_DSL_ARCH"
 """Variable with the arch that a command compiles for without a GPU."""
 SOURCES_FOLDER = "_captured_sources"
 """Folder of a package with the author's files."""
@@ -162,18 +162,18 @@ def recorded_launches(  # noqa: PLR0917
             (own / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        failed = 0
         for arch in archs or ("",):
-            own_arch = {ARCH_VARIABLE: arch} if arch else {}
+            own_arch = {_ARCH: arch} if arch else {}
             done = runner.run(command, cwd=root, env={**env, **own_arch}, listen=say)
-            if done.returncode != 0:
-                break
+            failed = failed or done.returncode
         lines = [
             json.loads(line)
             for path in sorted(answers.iterdir())
             for line in path.read_text("utf-8").splitlines()
         ]
-    if done.returncode != 0:
-        message = f"`{' '.join(command)}` failed with exit code {done.returncode}"
+    if failed:
+        message = f"`{' '.join(command)}` failed with exit code {failed}"
         raise CheckError(message, (), hint="nothing was written; the command has to succeed")
     problems = [
         f"`{line['function']}` of {line['source']} {line['problem']}: that launch is left out"

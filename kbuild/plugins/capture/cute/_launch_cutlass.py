@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -85,7 +85,7 @@ class Numeric(metaclass=NumericMeta):
     is_integer = is_float = False
 
     def __init__(self, value: Any = 0) -> None:
-        self.value = value.value if isinstance(value, Numeric) else value
+        self.value: Any = value.value if isinstance(value, Numeric) else value
 
     def __int__(self) -> int:
         return int(self.value)
@@ -132,8 +132,8 @@ _INTEGERS = {
 } | {"Boolean": 1}
 
 
-def _dtypes() -> dict[str, type[Numeric]]:
-    dtypes: dict[str, type[Numeric]] = {"Numeric": Numeric, "Integer": Integer, "Float": Float}
+def _dtypes() -> dict[str, NumericMeta]:
+    dtypes: dict[str, NumericMeta] = {"Numeric": Numeric, "Integer": Integer, "Float": Float}
     for base, widths in ((Float, _FLOATS), (Integer, _INTEGERS)):
         for name, width in widths.items():
             # Authors pickle dtypes, by the name of this module.
@@ -390,7 +390,7 @@ class AbsentModule(ModuleType):
         return value
 
 
-def new_module(name: str, more: Mapping[str, Callable[..., Any]]) -> AbsentModule:
+def new_module(name: str, more: Mapping[str, Any]) -> AbsentModule:
     """The stand-in for a module; `more` are further names of `cutlass.cute` and its `runtime`."""
     module = AbsentModule(name)
     vars(module).update(NAMES.get(name, {}))

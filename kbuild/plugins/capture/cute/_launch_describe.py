@@ -162,7 +162,7 @@ class CompilationDescriber:
 
 def _is_dtype(kind: type) -> bool:
     """True for `cutlass.Float16` and the like."""
-    return any(base.__name__ == "NumericMeta" for base in type(kind).__mro__)
+    return any(base.__name__ == "NumericMeta" for base in type.mro(type(kind)))
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

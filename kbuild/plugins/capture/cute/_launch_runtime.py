@@ -10,13 +10,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi  # type: ignore[import-not-found]
 
 from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
-from ._launch_sources import SourcePackage
+
+if TYPE_CHECKING:
+    from kbuild.plugins.capture._launch_sources import SourcePackage
+else:  # in a package, its modules lie in one folder
+    from ._launch_sources import SourcePackage
 
 _OPTIONS = "--enable-tvm-ffi"
 
@@ -45,7 +49,9 @@ class Package(SourcePackage):
         self._ops = ops
         launches = [each for function in table["functions"] for each in function["launches"]]
         self._places = {each["record"]: (each["op"], each["form"]) for each in launches}
-        self._authors = {f"{name}{own}": author for author, own in self._own.items()}
+        self._authors: Mapping[str, str] = {
+            f"{name}{own}": author for author, own in self._own.items()
+        }
         """Modules of the package -> the author's names for them."""
 
     def new_module(self, name: str) -> ModuleType:
@@ -98,5 +104,4 @@ class Package(SourcePackage):
         return {name: self._loaded(record) for name, record in records.items()}
 
     def _author_module(self, module: str) -> str:
-        known = self._authors.get(module, "")
-        return known or self._authors.get(f"{self._name}.{module}", "")
+        return str(self._authors.get(module, ""))

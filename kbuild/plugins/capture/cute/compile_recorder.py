@@ -86,7 +86,7 @@ class UncompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
-    def export_to_c(self, *args: Any, **kwargs: Any) -> None:
+    def export_to_c(self, *_: Any, **__: Any) -> None:
         """Refuse: a cache of the author's must not keep this."""
         raise RuntimeError("this process only records: switch off caches of compiled functions")
 

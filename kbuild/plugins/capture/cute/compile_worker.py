@@ -52,11 +52,11 @@ def _functions(
 class CompilationCompiler(CuteCompiler):
     """Compiler for recorded calls, see `protocol.WorkerCompiler`."""
 
-    functions = _functions
+    functions = _functions  # type: ignore[assignment]
 
     def compile_function(
         self,
-        function: CompiledFunction,  # noqa: ARG002
+        function: Any,  # noqa: ARG002
         request: Mapping[str, Any],
         sources: SourceModules,
     ) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kbuild.dsl.languages.cute import Cute, version_of
 from kbuild.ops.bound_launch import BoundLaunch
@@ -24,7 +24,7 @@ class CompiledCute(Cute):
     name = "cute-compiled"
     worker = str(Path(__file__).with_name("compile_worker.py"))
     exporter_class = ""
-    init_backends = ()
+    init_backends: ClassVar[tuple[str, ...]] = ()
 
     def expand(
         self,

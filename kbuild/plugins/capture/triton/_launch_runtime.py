@@ -12,10 +12,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._launch_kernels import JITFunction, KernelInterface
-from ._launch_sources import SourcePackage
 from ._launch_tuned import Autotuner, Heuristics
 from ._launch_values import (
     DTYPES,
@@ -28,6 +27,11 @@ from ._launch_values import (
     TensorDescriptor,
     TensorWrapper,
 )
+
+if TYPE_CHECKING:
+    from kbuild.plugins.capture._launch_sources import SourcePackage
+else:  # in a package, its modules lie in one folder
+    from ._launch_sources import SourcePackage
 
 _KERNELS = ("JITFunction", "InterpretedFunction")
 """Names of Triton's kernel classes; Gluon's are derived from the first."""
