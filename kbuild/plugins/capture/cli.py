@@ -369,6 +369,7 @@ def _record(
     project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
     from kbuild.ops.language import LANGUAGES
+    from kbuild.plugins.capture.languages import captured_language
     from kbuild.plugins.capture.launch_package import recorded_launches
     from kbuild.plugins.capture.launches import CapturedLaunches, captured_file
     from kbuild.system.files import replace_atomically
@@ -376,6 +377,7 @@ def _record(
     if not args.rest:
         raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
     language = LANGUAGES.get(next(iter(sections.values())).language)
+    has_archs = bool(captured_language(language.name).arch_variable)
     recorded, problems = recorded_launches(
         args.rest,
         project.root,
@@ -385,7 +387,7 @@ def _record(
         ctx.ui.say,
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
-        archs=_archs(sections.values()) if args.no_run and language.has_host_code else (),
+        archs=_archs(sections.values()) if args.no_run and has_archs else (),
     )
     for problem in problems:
         ctx.ui.warn(problem)

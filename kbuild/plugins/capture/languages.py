@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from kbuild.plugins.capture.cute.compilations import compiled_ops
+from kbuild.plugins.capture.launches import CapturedFunction, LaunchOps, launch_ops
 
 _TRITON, _CUTE = (Path(__file__).with_name(name) for name in ("triton", "cute"))
 _RECORDER = _TRITON / "launch_recorder.py"
@@ -29,8 +32,13 @@ class CapturedLanguage:
     recorder: tuple[Path, ...] = ()
     """The `sitecustomize.py` that records launches, and modules that it imports; it reads
     `settings.json` next to it."""
+    ops_of: Callable[[str, Sequence[CapturedFunction]], Iterator[LaunchOps]] = launch_ops
+    """The ops for recorded launches."""
     compiled_as: str = ""
     """Language of the sections with recorded launches; empty for the kernels' own."""
+    arch_variable: str = ""
+    """Variable with the arch that a recorded command compiles for without a GPU; empty if launches
+    do not depend on it."""
     framework: str = "torch"
     """Framework of packages whose Python launches kernels."""
 
@@ -44,7 +52,9 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
         "tensors of a captured call have no memory",
         runtime=_CUTE,
         recorder=(_CUTE / "compile_recorder.py", _CUTE / "_launch_describe.py", _RECORDER),
+        ops_of=compiled_ops,
         compiled_as="cute-compiled",
+        arch_variable="CUTE_DSL_ARCH",
         framework="tvm-ffi",
     ),
     "cutile": CapturedLanguage("cutile", worker_pins={"triton": ("triton==3.9.0",)}),

@@ -31,8 +31,6 @@ from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.temporary import temporary_folder
 
-_ARCH = "CUTE_DSL_ARCH"
-"""Variable with the arch that a command compiles for without a GPU."""
 SOURCES_FOLDER = "_captured_sources"
 """Folder of a package with the author's files."""
 _LAUNCHES = '''\
@@ -162,9 +160,9 @@ def recorded_launches(  # noqa: PLR0917
             (own / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        failed = 0
+        failed, variable = 0, captured_language(language.name).arch_variable
         for arch in archs or ("",):
-            own_arch = {_ARCH: arch} if arch else {}
+            own_arch = {variable: arch} if arch else {}
             done = runner.run(command, cwd=root, env={**env, **own_arch}, listen=say)
             failed = failed or done.returncode
         lines = [

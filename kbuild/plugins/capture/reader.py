@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from kbuild.ops.language import LANGUAGES, Language
 from kbuild.plugins.capture.captured_modules import OPS_MODULE, ops_source, projections
-from kbuild.plugins.capture.cute.compilations import compiled_ops
 from kbuild.plugins.capture.description import (
     CaptureSection,
     Declaration,
@@ -34,7 +33,6 @@ from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
     captured_file,
-    launch_ops,
     module_of,
     parse_captured,
     wrapper_kernel,
@@ -202,17 +200,16 @@ class KernelReader:
             return
         captured = list(self._captured_functions(digests))
         functions: list[Mapping[str, Any]] = []
-        compiled_as = captured_language(language.name).compiled_as
-        ops_of = compiled_ops if compiled_as else launch_ops
-        for number, launched in enumerate(ops_of(self.name, captured)):
+        way = captured_language(language.name)
+        for number, launched in enumerate(way.ops_of(self.name, captured)):
             # Sections with ops have different names: the kernel's own is used if it has no `op`.
             has_own_name = number == 0 and "op" not in self._table
             name = self.name if has_own_name else f"{self.name}_launches_{number}"
             # Hooks of `@triton.autotune` run in the author's Python, so ops must not repeat them.
             ops = [{**op, "hooks": "none"} for op in launched.ops]
             table = {"src": list(digests.imported(launched.source)), "op": ops}
-            if compiled_as:
-                table["language"] = compiled_as
+            if way.compiled_as:
+                table["language"] = way.compiled_as
             self.sections.append(PluginSection(name, launched.source, table))
             functions += launched.functions
         self.launches = LaunchKernel(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
@@ -150,7 +150,7 @@ class Cute(Language):
     needs_grid = False
     has_host_code = True
     shaped = True
-    init_backends = ("cuda",)
+    init_backends: ClassVar[tuple[str, ...]] = ("cuda",)
     init_note = (
         "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
         f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"

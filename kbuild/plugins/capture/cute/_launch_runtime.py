@@ -49,9 +49,7 @@ class Package(SourcePackage):
         self._ops = ops
         launches = [each for function in table["functions"] for each in function["launches"]]
         self._places = {each["record"]: (each["op"], each["form"]) for each in launches}
-        self._authors: Mapping[str, str] = {
-            f"{name}{own}": author for author, own in self._own.items()
-        }
+        self._authors = {f"{name}{own}": str(author) for author, own in self._own.items()}
         """Modules of the package -> the author's names for them."""
 
     def new_module(self, name: str) -> ModuleType:
@@ -104,4 +102,4 @@ class Package(SourcePackage):
         return {name: self._loaded(record) for name, record in records.items()}
 
     def _author_module(self, module: str) -> str:
-        return str(self._authors.get(module, ""))
+        return self._authors.get(module, "")
