@@ -10,6 +10,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, TypeVar
 
 from kbuild.ops.image import KernelImage, UnitImage
@@ -61,9 +62,16 @@ def rejection_error(
     return BuildError(f"kernel.{kernel}: {first}{count}", excerpt=excerpt, hint=first.hint)
 
 
+_LABEL_WIDTH = 100
+"""Number of characters of a constant in a label; one may be a whole recorded call."""
+
+
 def unit_label(unit: KernelUnit) -> str:
     """Short description of a unit for messages: function, target, dtypes, constants."""
-    constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
+    pairs = (*unit.constants, *unit.options)
+    constants = [
+        shorten(f"{name}={value}", _LABEL_WIDTH, placeholder="...") for name, value in pairs
+    ]
     dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
     parts = [unit.functions[0], str(unit.target), *dtypes, *constants]
     return " ".join(parts)

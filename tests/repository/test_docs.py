@@ -164,6 +164,7 @@ FOR_OWN_PROCESSES = {
         "KBUILD_TILEIRAS",
     ),  # for the compile commands of a worker
     "TRITON_CACHE_DIR",  # for workers
+    "CUTE_DSL_ARCH",  # for commands whose launches are recorded
     # Of CMake.
     *(f"KBUILD_{name}" for name in ("HIPIFY_DIR", "SOURCE_DIR", "VARIANT", "WRITES_METADATA")),
     *(f"KBUILD_PYTHON{name}" for name in ("", "_INCLUDE_DIR")),

@@ -80,6 +80,7 @@ OF_VENDORS = (
 # What stands there is no backend's name, or is how somebody else writes it.
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
+    "plugins/capture/cute/_launch_runtime.py": {"cuda"},  # a device of Torch
     "plugins/capture/session.py": {"cuda", "rocm"},  # the GPUs that Triton launches on
     "plugins/capture/helion/generator.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/calls.py": {"cuda"},  # a module of Torch

@@ -359,9 +359,11 @@ def _archs(sections: Iterable[DslSection]) -> list[str]:
 
     archs: dict[str, None] = {}
     for section in sections:
-        language, wanted = LANGUAGES.get(section.language), section.table.get("cuda-capabilities")
-        targets = language.targets("cuda", wanted, None, section.toolchain).targets
-        archs |= dict.fromkeys(target.arch for target in targets)
+        backends, wanted = section.table["backend"], section.table.get("cuda-capabilities")
+        for backend in [backends] if isinstance(backends, str) else backends:
+            language = LANGUAGES.get(section.language)
+            targets = language.targets(backend, wanted, None, section.toolchain).targets
+            archs |= dict.fromkeys(target.arch for target in targets)
     return list(archs)
 
 

@@ -57,6 +57,7 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
         arch_variable="CUTE_DSL_ARCH",
         framework="tvm-ffi",
     ),
+    "cute-compiled": CapturedLanguage(refusal="`kbuild capture` writes such sections alone"),
     "cutile": CapturedLanguage("cutile", worker_pins={"triton": ("triton==3.9.0",)}),
     "tilelang": CapturedLanguage(
         refusal="a kernel is compiled for the numbers of a call, and sizes of a captured call are "

@@ -1,4 +1,4 @@
-"""What an author's CuTe files find in the place of `cutlass`: what the host side needs.
+"""Stands for `cutlass` in an author's files: has what the host side of kernels needs.
 
 Every other name exists as well. It can be an annotation, a base class and a decorator; calling it
 is an error, except while the author's modules are imported.

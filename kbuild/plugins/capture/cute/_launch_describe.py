@@ -83,6 +83,8 @@ class CompilationDescriber:
             module = self._author_module(type(value).__module__)
             owner = f"{module}:{type(value).__qualname__}" if module else type(value).__name__
             return {"enum": f"{owner}.{value.name}"}
+        if isinstance(value, type) and "_kbuild_path" in vars(value):
+            return {"enum": vars(value)["_kbuild_path"]}  # of the DSL, in the package
         if isinstance(value, type):
             return {"dtype": value.__name__} if _is_dtype(value) else {"class": self._name(value)}
         for describe in (self._container, self._argument_value, self._function):
@@ -92,9 +94,8 @@ class CompilationDescriber:
         if self._author_module(type(value).__module__):
             attributes = {name: self.value(each) for name, each in _attributes(value)}
             return {"object": self._name(type(value)), "attributes": attributes}
-        # What the package has in the place of the DSL's names.
-        if (path := getattr(type(value), "_kbuild_path", "")) or str(value).startswith("torch."):
-            return {"torch": str(value).partition(".")[2]} if not path else {"enum": path}
+        if type(value).__name__ == "dtype" and str(value).startswith("torch."):
+            return {"torch": str(value).partition(".")[2]}
         raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
     def _container(self, value: Any) -> Any:

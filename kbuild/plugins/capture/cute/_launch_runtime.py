@@ -38,7 +38,7 @@ class CompiledFunction(tvm_ffi.Function):  # type: ignore[misc]
         Path(object_file_path).write_text(json.dumps({function_name: self._record}), "utf-8")
 
 
-class Package(SourcePackage):
+class CompiledPackage(SourcePackage):
     """The compiled functions of a package, and the author's files that call them."""
 
     replaced = ("cutlass", "cuda", "triton")
@@ -103,3 +103,7 @@ class Package(SourcePackage):
 
     def _author_module(self, module: str) -> str:
         return self._authors.get(module, "")
+
+
+Package = CompiledPackage
+"""The class that `_launches.py` instantiates."""

@@ -31,7 +31,7 @@ _NUMBERS = {"int": 1, "float": 1.0, "bool": True}
 _LONG = 64
 
 
-class CompiledFunction:
+class RecordedFunction:
     """The one function of every section: `record`, a constant, says what is compiled."""
 
     def describe(self) -> dict[str, Any]:
@@ -45,8 +45,8 @@ class CompiledFunction:
 def _functions(
     module: ModuleType,  # noqa: ARG001
     owns: Callable[[str], bool],  # noqa: ARG001
-) -> Mapping[str, CompiledFunction]:
-    return {_COMPILED: CompiledFunction()}
+) -> Mapping[str, RecordedFunction]:
+    return {_COMPILED: RecordedFunction()}
 
 
 class CompilationCompiler(CuteCompiler):
@@ -137,11 +137,11 @@ class RecordedCall:
 
     def _object(self, object: str, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
         kind = _named(object)
-        made = kind.__new__(kind)
+        instance = kind.__new__(kind)
         for name, each in attributes.items():
             # Some of the author's classes are frozen.
-            vars(made)[name] = self.value(each)
-        return made
+            vars(instance)[name] = self.value(each)
+        return instance
 
     def _number(self, number: str, value: Any = None) -> Any:
         if number in _NUMBERS:

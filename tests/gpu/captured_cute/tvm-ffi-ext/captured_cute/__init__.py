@@ -1,0 +1,3 @@
+from .scale_ops.scale import Bias, Mode, compiled_scale, scale
+
+__all__ = ["Bias", "Mode", "compiled_scale", "scale"]
