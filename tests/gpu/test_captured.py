@@ -97,6 +97,17 @@ def test_cutile_launches_do_what_cutile_does(tmp_path: Path) -> None:
     assert not report["imported"]
 
 
+def test_functions_of_cute_compile_need_no_cute(tmp_path: Path) -> None:
+    pytest.importorskip("tvm_ffi")
+    project = _project("captured_cute", "KBUILD_TEST_CUTE_CAPTURED")
+    report = _report(tmp_path, "captured_cute/compare.py", project)
+    assert report["differ"] == []
+    assert report["comparisons"] > 20
+    assert report["graph"]
+    assert "was not recorded" in report["refusal"]
+    assert report["first_call_ms"] < FIRST_CALL_MS
+
+
 def test_calls_run_the_candidates_of_the_shipped_table(tmp_path: Path) -> None:
     variant = os.environ.get("KBUILD_TEST_FUNCTIONS_TUNED")
     if variant is None:

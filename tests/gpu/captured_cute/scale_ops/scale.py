@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import cuda.bindings.driver as cuda
@@ -69,7 +69,7 @@ class Scale:
             out[at] = value.to(out.element_type)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
     rows = cute.sym_int()
     x, out = (
