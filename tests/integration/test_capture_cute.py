@@ -18,7 +18,7 @@ from tests.support.stores import cache_with_store, dsl_store
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 VARIANT = "tvm-ffi01-cu130-x86_64-linux"
 USE = """
-import importlib.util, sys, types
+import importlib.util, sys, types, tvm_ffi
 
 for name in ("cutlass", "cuda", "triton"):
     sys.modules[name] = None
