@@ -22,8 +22,6 @@ import importlib.util, sys, types, tvm_ffi
 
 for name in ("cutlass", "cuda", "triton"):
     sys.modules[name] = None
-cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0))
-sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 folder = sys.argv[1]
 spec = importlib.util.spec_from_file_location(
     "package", folder + "/__init__.py", submodule_search_locations=[folder]
@@ -31,6 +29,8 @@ spec = importlib.util.spec_from_file_location(
 package = importlib.util.module_from_spec(spec)
 sys.modules["package"] = package
 spec.loader.exec_module(package)
+cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0))
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 runtime = sys.modules["package._launches"].execute.__self__
 names = sys.modules["package._launch_cutlass"].DTYPES
 runtime._loaded, load = (lambda record: record in runtime._places), runtime._loaded
