@@ -76,27 +76,38 @@ class CompilationDescriber:
         return self.value(value)
 
     def value(self, value: Any) -> Any:
-        """Describe a value that is known when the function is compiled."""
+        """Describe a value that is known when the function is compiled.
+
+        Raises:
+            UndescribedError: it cannot be described.
+        """
         if value is None or type(value) in (bool, int, float, str):
             return value
+        ways = (self._name_of_module, self._container, self._argument_value, self._function)
+        for describe in (*ways, self._object):
+            described = describe(value)
+            if described is not None:
+                return described
+        raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _name_of_module(self, value: Any) -> Any:
+        """Describe a class, a dtype or a member of an enumeration; None for other values."""
         if isinstance(value, enum.Enum):
             module = self._author_module(type(value).__module__)
             owner = f"{module}:{type(value).__qualname__}" if module else type(value).__name__
             return {"enum": f"{owner}.{value.name}"}
-        if isinstance(value, type) and "_kbuild_path" in vars(value):
-            return {"enum": vars(value)["_kbuild_path"]}  # of the DSL, in the package
         if isinstance(value, type):
+            if "_kbuild_path" in vars(value):  # the package's stand-in for a name of the DSL
+                return {"enum": vars(value)["_kbuild_path"]}
             return {"dtype": value.__name__} if _is_dtype(value) else {"class": self._name(value)}
-        for describe in (self._container, self._argument_value, self._function):
-            described = describe(value)
-            if described is not None:
-                return described
-        if self._author_module(type(value).__module__):
-            attributes = {name: self.value(each) for name, each in _attributes(value)}
-            return {"object": self._name(type(value)), "attributes": attributes}
-        if type(value).__name__ == "dtype" and str(value).startswith("torch."):
-            return {"torch": str(value).partition(".")[2]}
-        raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
+        is_dtype = type(value).__name__ == "dtype" and str(value).startswith("torch.")
+        return {"torch": str(value).partition(".")[2]} if is_dtype else None
+
+    def _object(self, value: Any) -> Any:
+        if not self._author_module(type(value).__module__):
+            return None
+        attributes = {name: self.value(each) for name, each in _attributes(value)}
+        return {"object": self._name(type(value)), "attributes": attributes}
 
     def _container(self, value: Any) -> Any:
         if isinstance(value, tuple):
