@@ -55,7 +55,7 @@ def add(x: fx.Tensor, y: fx.Tensor, out: fx.Tensor, n: fx.Int32, block: fx.Const
 
 @flyc.kernel
 def tile_kernel(x: fx.Tensor, out: fx.Tensor):
-    tile = fx.make_tile([fx.make_layout(8, 1), fx.make_layout(24, 1)])
+    tile = fx.make_tile(fx.make_layout(8, 1), fx.make_layout(24, 1))
     x, out = fx.rocdl.make_buffer_tensor(x), fx.rocdl.make_buffer_tensor(out)
     at = (None, fx.block_idx.x)
     x, out = fx.slice(fx.zipped_divide(x, tile), at), fx.slice(fx.zipped_divide(out, tile), at)
@@ -110,6 +110,7 @@ BUILD = """\
 [general]
 name = "flyadd"
 version = 1
+edition = 5
 license = "Apache-2.0"
 backends = ["rocm"]
 
@@ -185,7 +186,7 @@ def test_a_tile_kernel(project: DslProject) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (UNARY.format(name="wrong", more=""), "k.py:52: NameError: name 'unknown'"),
+        (UNARY.format(name="wrong", more=""), "k.py:51: NameError: name 'unknown'"),
         (UNARY.format(name="counted", more=", float factor"), "declared as Int32"),
     ],
 )
@@ -219,7 +220,12 @@ def test_a_variant(
 ) -> None:  # fmt: skip
     pytest.importorskip("torch")
     monkeypatch.setenv("ROCM_PATH", str(rocm.path))
-    files = {"build.toml": BUILD + ADD, "flyadd/kernels.py": SOURCE}
+    init = "from ._ops import ops\n\nadd = ops.add\n__all__ = ['add']\n"
+    files = {
+        "build.toml": BUILD + ADD,
+        "torch-ext/flyadd/__init__.py": init,
+        "flyadd/kernels.py": SOURCE,
+    }
     write_files(tmp_path / "project", files)
     store = dsl_store("flydsl-0.4.2", "flydsl", tmp_path_factory)
     made = CommandProject(tmp_path / "project", cache_with_store(tmp_path / "cache", store))
