@@ -1,4 +1,4 @@
-"""What a unit's image may assume about a whole tensor: sizes, strides, and their divisors."""
+"""The layout of a whole tensor that a unit's image may assume: sizes, strides, divisors."""
 
 from __future__ import annotations
 

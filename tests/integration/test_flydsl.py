@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from kbuild.checks.readers.device_code import read_device_code
 from kbuild.ops.image import UnitImage
 from kbuild.system.errors import BuildError
 from kbuild.toolchains.rocm import RocmInstallation
-from tests.support.command_project import CommandProject, write_files
+from tests.support.command_project import CommandProject, run, write_files
 from tests.support.dsl.compiled import DslProject, dsl_compiler
 from tests.support.stores import MACHINE_CACHE, cache_with_store, dsl_store
 
@@ -125,6 +126,14 @@ toolchain = "flydsl==0.4.2"
 rocm-archs = ["gfx942"]
 src = ["flyadd/kernels.py"]
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _need_linker(rocm: RocmInstallation) -> None:
+    version = run((str(rocm.path / "llvm/bin/ld.lld"), "--version"), cwd=rocm.path).stdout
+    found = re.search(r"LLD (\d+)", version)
+    if found is None or int(found[1]) < 19:
+        pytest.skip("needs an `ld.lld` of LLVM 19 or later: `apt install lld-19`")
 
 
 @pytest.fixture(scope="module")

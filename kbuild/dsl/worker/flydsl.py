@@ -23,12 +23,7 @@ os.environ["ROCM_PATH"] = str(
 
 import flydsl  # type: ignore[import-not-found]  # noqa: E402
 import flydsl.compiler as flyc  # type: ignore[import-not-found]  # noqa: E402
-import torch  # noqa: E402
-from flydsl.compiler.jit_argument import (  # type: ignore[import-not-found]  # noqa: E402
-    TorchTensorJitArg,
-    is_type_param_annotation,
-    resolve_signature,
-)
+from flydsl.compiler import jit_argument  # noqa: E402
 from flydsl.compiler.jit_function import JitFunction  # type: ignore[import-not-found]  # noqa: E402
 from flydsl.expr import numeric  # type: ignore[import-not-found]  # noqa: E402
 from flydsl.expr.typing import (  # type: ignore[import-not-found]  # noqa: E402
@@ -93,7 +88,7 @@ class FlyFunction:
 
     def __init__(self, name: str, jit: Any) -> None:
         self.name, self.jit = name, jit
-        self.parameters = resolve_signature(jit.func).parameters
+        self.parameters = jit_argument.resolve_signature(jit.func).parameters
         code = jit.func.__code__
         self.file, self.line = code.co_filename, code.co_firstlineno
 
@@ -109,11 +104,13 @@ class FlyFunction:
 
 def _is_constant(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
-    return Constexpr.is_constexpr_annotation(annotation) or is_type_param_annotation(annotation)
+    is_type = bool(jit_argument.is_type_param_annotation(annotation))
+    return is_type or bool(Constexpr.is_constexpr_annotation(annotation))
 
 
 def _is_stream(parameter: inspect.Parameter) -> bool:
-    return parameter.annotation is Stream
+    is_stream: bool = parameter.annotation is Stream
+    return is_stream
 
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, FlyFunction]:
@@ -177,7 +174,7 @@ class FlyArguments:
         if not shape:
             hint = "pass a number, or `contiguous` with a dimension"
             raise RefusalError(f"FlyDSL takes no tensor without dimensions as `{name}`", hint=hint)
-        tensor = TorchTensorJitArg(
+        tensor = jit_argument.TorchTensorJitArg(
             _torch_tensor(argument), argument["align"] or None, dynamic_layout=False
         )
         data = self._pass("pointer", "*" + image_type(argument["dtype"]), name, "void *")
@@ -233,12 +230,12 @@ class FlyArguments:
 
 
 def _torch_tensor(argument: Mapping[str, Any]) -> Any:
-    """What FlyDSL reads of a tensor of Torch; as one of the CPU, it is never passed to a kernel."""
+    """Stand-in for a tensor of Torch, on the CPU: FlyDSL compiles for it and launches nothing."""
     shape, strides = ([value or 1 for value, _ in argument[key]] for key in ("shape", "strides"))
     return SimpleNamespace(
         shape=shape,
         stride=lambda: strides,
-        dtype=getattr(torch, argument["dtype"]),
+        dtype=getattr(jit_argument.torch, argument["dtype"]),
         element_size=lambda: DTYPES[argument["dtype"]],
         device=SimpleNamespace(type="cpu"),
     )
