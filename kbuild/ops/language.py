@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
 from kbuild.ops.bound_launch import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
@@ -347,6 +348,21 @@ def cuda_targets(
             notes.append(f"{arch}: {what}; later GPUs need a rebuild")
         targets[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
     return ResolvedTargets(tuple(targets), tuple(notes))
+
+
+def rocm_targets(archs: Sequence[str] | None, able: Collection[str], name: str) -> ResolvedTargets:
+    """Return targets for the archs of a section, or default ones.
+
+    `able` are the archs that the DSL compiles for, and `name` is the DSL's in notes.
+    """
+    wanted = [arch for arch in rocm.MAIN_ARCHS if arch in able] if archs is None else archs
+    if not wanted:
+        return ResolvedTargets((), (f"{name} is not known to compile for AMD's GPUs",))
+    message = f"{name} is not known to compile for it; left out"
+    return ResolvedTargets(
+        tuple(ImageTarget.parse(arch) for arch in wanted if arch in able),
+        tuple(f"{arch}: {message}" for arch in wanted if arch not in able),
+    )
 
 
 def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:

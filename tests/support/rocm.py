@@ -95,6 +95,10 @@ def _make(root: Path, usr: Path) -> None:
         (root / name).write_text(text)
     (root / "llvm/bin/clang++").chmod(0o755)
     (root / "llvm/bin/clang-offload-bundler").symlink_to(clang.with_name("clang-offload-bundler"))
+    # FlyDSL needs one of LLVM 19 or later: Debian's `lld-19`.
+    linkers = [*usr.glob("lib/llvm-*/bin/ld.lld")]
+    newest = max(linkers, key=lambda path: int(path.parts[-3].rpartition("-")[2]))
+    (root / "llvm/bin/ld.lld").symlink_to(newest)
     (root / "include/hip").symlink_to(usr / "include" / "hip")
     (root / "amdgcn").symlink_to(libraries / "amdgcn")
     _make_runtime(root / "lib" / SONAME, _exported(libraries / "libamdhip64.so"))

@@ -1,7 +1,8 @@
 """Reads the device code of an ELF file: for every GPU, what kind and how large.
 
 Only headers are read, through a memory map. Also reads the section `.kbuild_images`, in which
-launchers of Python DSL kernels keep cubins, code objects and PTX, which may be compressed.
+launchers of Python DSL kernels keep cubins, code objects and PTX, which may be compressed, and
+`.kbuild_objects`, in which linked objects keep code objects between other constants.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kbuild.checks.readers.device_image import (
 from kbuild.checks.readers.elf import UnreadableBinaryError, cached_while_unchanged, sound_binary
 
 RAW_SECTION = ".kbuild_images"
+OBJECT_SECTION = ".kbuild_objects"
 _ELF = b"\x7fELF"
 _HEADER = struct.Struct("<8xB9xH12xQQI2xHHHH")
 """ABI version, machine, offsets of the headers of segments and of sections, flags, then for both
@@ -57,6 +59,16 @@ def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
     """
     for at, code in _raw_codes(data, start, stop):
         yield _raw_image(code, at)
+
+
+def _find_code_objects(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
+    at = data.find(_ELF, start, stop)
+    while at >= 0:
+        end = _end_of_elf(data, at, stop)
+        if end > stop:
+            raise DeviceCodeError(f"the device image at offset {at:#x} is cut off")
+        yield _raw_image(data[at:end], at)
+        at = data.find(_ELF, end, stop)
 
 
 def source_paths(data: mmap, start: int, stop: int) -> Iterator[str]:
@@ -154,6 +166,7 @@ _READERS: Mapping[str, Callable[[mmap, int, int], Iterator[DeviceImage]]] = {
     ".hip_fatbin": hip_bundles.read_offload_bundles,
     nvidia.LARGE_CONSTANTS_SECTION: nvidia.find_fat_binaries,
     RAW_SECTION: read_raw_images,
+    OBJECT_SECTION: _find_code_objects,
 }
 _RELOCATABLE = "__nv_relfatbin"
 _REGISTERS = (".nvFatBinSegment", ".hipFatBinSegment")

@@ -206,7 +206,7 @@ class LanguageKeys(Section):
     """The keys of a `[kernel.<name>]` section that is written in a DSL."""
 
     language: StrictStr
-    """`triton`, `ninetoothed`, `helion`, `cute`, `cutile` or `tilelang`."""
+    """`triton`, `ninetoothed`, `helion`, `cute`, `cutile`, `tilelang` or `flydsl`."""
     toolchain: ToolchainValue
     """The DSL's distribution at an exact version: `"triton==3.9.0"`, or a list of them."""
     src: tuple[StrictStr, ...]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.backends.capability import Capability
-from kbuild.ops.bound_launch import BoundLaunch, TensorFacts
+from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.dialects import OptionKind
 from kbuild.ops.expression import parse
 from kbuild.ops.language import (
@@ -25,6 +24,7 @@ from kbuild.ops.language import (
 )
 from kbuild.ops.model import OpSpec
 from kbuild.ops.steps import ArgumentSource
+from kbuild.ops.tensor_layout import tensor_layout
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import BuildError
@@ -33,9 +33,6 @@ from kbuild.system.version import Version
 DISTRIBUTION = "cuda-tile"
 OLDEST = Version.parse("1.7")
 """Oldest supported release: the first that was tried."""
-DIVISOR = 16
-"""Divisor that aligned units assume for addresses in bytes, and for sizes and strides in
-elements."""
 _FILE = Path(__file__).with_name("releases.toml")
 _CUDA = 13
 """Major release of CUDA whose drivers load the images."""
@@ -62,62 +59,17 @@ def _argument(
 def _tensor(
     name: str, source: ArgumentSource, unit: KernelUnit, bound: BoundLaunch
 ) -> dict[str, Any]:
-    if source.name in unit.absent:
-        what = f"`{bound.function}` takes `{source.name}`, which may be None"
-        raise BuildError(what, hint="write a second function without it, and select it with `when`")
-    facts = bound.facts(source.name)
-    if facts.dims is None and not facts.contiguous:
-        what = f"`{bound.function}`: the number of dimensions of `{source.name}` is unknown"
-        hint = "write them in `shapes`, or list it in `contiguous` to pass it with one dimension"
-        raise BuildError(what, hint=hint)
-    dims = () if facts.dims is None else facts.dims
-    shape = [_size(dim, f"{name}.shape.{at}", unit, bound) for at, dim in enumerate(dims)]
-    parts = {f"{name}.{word}.{at}" for word in ("shape", "stride") for at in range(len(shape))}
+    layout, facts = tensor_layout(name, source, unit, bound), bound.facts(source.name)
+    dims = facts.dims or ()
+    parts = {f"{name}.{word}.{at}" for word in ("shape", "stride") for at in range(len(dims))}
     parts |= {f"{name}.numel", *dims}
     others = ((other, tensor.name) for other, tensor in bound.arguments if tensor.kind == "tensor")
     same = (source.name, *facts.aliases)
     return {
-        "name": name,
-        "kind": "tensor",
-        "dtype": dict(unit.dtypes)[source.name],
-        "align": DIVISOR if unit.aligned else 0,
+        **layout,
         "bits": 64 if parts & {*unit.int64} else 32,
-        "flat": facts.dims is None,
-        "contiguous": facts.contiguous,
-        "shape": [(None, 1)] if facts.dims is None else shape,
-        "strides": [*_strides(name, facts, shape, unit)],
         "aliases": [other for other, tensor in others if other != name and tensor in same],
     }
-
-
-def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> tuple[int | None, int]:
-    """Value of a size if all calls of the unit have it, and what it is divisible by."""
-    if {dim, part} & {*unit.ones}:
-        what = f"`{bound.function}`: a size of `{part.partition('.')[0]}` cannot be assumed to be 1"
-        raise BuildError(what, hint="`ones` has strides, such as `x.stride.1`")
-    value = dict(unit.constants).get(dim) if dim in bound.sizes else None
-    value = int(dim) if dim.isdecimal() else value
-    known = value if isinstance(value, int) and value > 0 else None
-    is_divisible = known % DIVISOR == 0 if known else bool({dim, part} & {*unit.divisible})
-    return known, DIVISOR if is_divisible else 1
-
-
-def _strides(
-    name: str, facts: TensorFacts, shape: Sequence[tuple[int | None, int]], unit: KernelUnit
-) -> Iterator[tuple[int | None, int]]:
-    """Yield the value of each stride, if it is known, and what it is divisible by."""
-    if facts.dims is None:
-        yield 1, 1
-    for at in range(len(shape)):
-        if facts.contiguous:
-            inner = [size for size, _ in shape[at + 1 :]]
-            divisor = max((divisor for _, divisor in shape[at + 1 :]), default=1)
-            known = [size for size in inner if size is not None]
-            yield (math.prod(known), 1) if len(known) == len(inner) else (None, divisor)
-        elif f"{name}.stride.{at}" in unit.ones:
-            yield 1, 1
-        else:
-            yield None, DIVISOR if f"{name}.stride.{at}" in unit.divisible else 1
 
 
 @LANGUAGES.add

@@ -19,7 +19,7 @@ from kbuild.dsl.export import (
     targets_of_gpus,
 )
 from kbuild.dsl.languages.cute.export import read_arguments
-from kbuild.dsl.languages.cutile import DISTRIBUTION, DIVISOR, Cutile
+from kbuild.dsl.languages.cutile import DISTRIBUTION, Cutile
 from kbuild.dsl.languages.triton import TYPES
 from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
 from kbuild.dsl.languages.triton.export.signature import (
@@ -32,6 +32,7 @@ from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.image import KernelImage
 from kbuild.ops.language import ExportedFiles, Exporter, Flavour, ResolvedTargets
 from kbuild.ops.steps import Pairs
+from kbuild.ops.tensor_layout import DIVISOR
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet

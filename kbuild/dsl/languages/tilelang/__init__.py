@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.backends import rocm
 from kbuild.ops.bound_launch import BoundLaunch
 from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
@@ -22,6 +21,7 @@ from kbuild.ops.language import (
     cuda_targets,
     pinned_version,
     read_facts,
+    rocm_targets,
     with_companions,
 )
 from kbuild.ops.model import OpSpec, TuneProposal
@@ -186,7 +186,7 @@ class TileLang(Language):
         if backend == "cpu":
             return ResolvedTargets((), (f"the code of {name} for the CPU cannot be compiled",))
         if backend == "rocm":
-            return _of_amd(archs, release["rocm"], name)
+            return rocm_targets(archs, release["rocm"], name)
         if backend != "cuda":
             return ResolvedTargets((), (f"TileLang has no code for {backend}",))
         needed = Version.parse(release["cuda"]).major
@@ -257,13 +257,3 @@ class TileLang(Language):
             "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
             "constants": constants_of(unit, bound),
         }
-
-
-def _of_amd(archs: Sequence[str] | None, able: Sequence[str], name: str) -> ResolvedTargets:
-    wanted = [arch for arch in rocm.MAIN_ARCHS if arch in able] if archs is None else archs
-    targets = tuple(ImageTarget.parse(arch) for arch in wanted if arch in able)
-    message = f"{name} is not known to compile for it; left out"
-    notes = tuple(f"{arch}: {message}" for arch in wanted if arch not in able)
-    return ResolvedTargets(
-        targets, notes if wanted else (f"{name} is not known to compile for AMD's GPUs",)
-    )
