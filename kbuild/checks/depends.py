@@ -7,6 +7,7 @@ is caught is no finding.
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 
@@ -77,7 +78,18 @@ def _allowed(output: Output, metadata: Metadata) -> set[str]:
         *(module for module, _ in declared(metadata)),
         *(module for known in _declared_packages(metadata) for module in known.brings),
         *_kept_sources(output),
+        *_replaced_modules(output),
     }
+
+
+def _replaced_modules(output: Output) -> Iterator[str]:
+    """Modules in whose place a package with captured launches gives its files others."""
+    table = output.root / "_launch_table.py"
+    if not table.is_file():
+        return
+    for node in parse_source(table.read_bytes()).body:
+        if isinstance(node, ast.Assign):
+            yield from ast.literal_eval(node.value)["replaced"]
 
 
 def _kept_sources(output: Output) -> Iterator[str]:

@@ -92,6 +92,8 @@ def test_from_a_recording_to_a_package(project: CommandProject, environment: Pat
     (extension,) = Path(built["path"]).glob("*.so")
     archs = [image.arch for image in read_device_code(extension).images]
     assert sorted(archs) == ["10.0a"] * 4 + ["9.0a"] * 4
+    # The author's files import it, and find what the package has in its place.
+    assert "cutlass" not in project.kbuild("check", built["path"]).stderr
     words = (sys.executable, "-c", USE, built["path"])
     done = run(words, cwd=project.cache, env={"PYTHONPATH": str(environment)})
     assert done.returncode == 0, done.stderr
@@ -102,6 +104,17 @@ def test_from_a_recording_to_a_package(project: CommandProject, environment: Pat
     assert kernel_only.startswith("`cute.make_layout` was called outside of a kernel")
     assert foreign.endswith("not of these files cannot be recorded")
     assert options.startswith("`cute.compile` with `options=''`")
+
+
+def test_the_dsl_is_no_fallback(project: CommandProject) -> None:
+    file = project.root / "build.toml"
+    text = file.read_text()
+    file.write_text(text.replace("launches =", 'fallback = "jit"\nlaunches ='))
+    try:
+        output = project.kbuild("plan", expect=3).stderr
+    finally:
+        file.write_text(text)
+    assert '`fallback = "jit"` does not exist for `cute`' in output
 
 
 def test_a_call_that_cannot_be_recorded_is_named(

@@ -30,8 +30,6 @@ class ImportlibModule(ModuleType):
 class SourcePackage(ABC):
     """The author's files of a package, with the modules that they import in the DSL's place."""
 
-    replaced: ClassVar[tuple[str, ...]]
-    """Modules that are replaced, with all below them."""
     submodules: ClassVar[tuple[str, ...]] = ()
     """Modules that are replaced, and attributes of the modules around them."""
 
@@ -63,7 +61,7 @@ class SourcePackage(ABC):
         exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
 
     def _is_replaced(self, name: str) -> bool:
-        return any(name == top or name.startswith(f"{top}.") for top in self.replaced)
+        return any(name == top or name.startswith(f"{top}.") for top in self._table["replaced"])
 
     def _import(
         self,

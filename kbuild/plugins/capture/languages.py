@@ -29,6 +29,10 @@ class CapturedLanguage:
     these write and launch Triton kernels themselves."""
     worker_pins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other languages that the worker imports, with the pins of their distributions."""
+    replaced: tuple[str, ...] = ()
+    """Modules that the runtime replaces in the author's files, with all below them."""
+    has_jit: bool = False
+    """True if a package can run the DSL for launches that were not compiled."""
     recorder: tuple[Path, ...] = ()
     """The `sitecustomize.py` that records launches, and modules that it imports; it reads
     `settings.json` next to it."""
@@ -44,13 +48,16 @@ class CapturedLanguage:
 
 
 _LANGUAGES: Mapping[str, CapturedLanguage] = {
-    "triton": CapturedLanguage("triton", runtime=_TRITON, recorder=(_RECORDER,)),
+    "triton": CapturedLanguage(
+        "triton", runtime=_TRITON, replaced=("triton",), has_jit=True, recorder=(_RECORDER,)
+    ),
     "ninetoothed": CapturedLanguage("triton"),
     "helion": CapturedLanguage("triton", calls="kbuild.plugins.capture.helion.calls"),
     "cute": CapturedLanguage(
         refusal="a kernel is compiled for the memory and the layout of the tensors of a call, and "
         "tensors of a captured call have no memory",
         runtime=_CUTE,
+        replaced=("cutlass", "cuda", "triton"),
         recorder=(_CUTE / "compile_recorder.py", _CUTE / "_launch_describe.py", _RECORDER),
         ops_of=compiled_ops,
         compiled_as="cute-compiled",
@@ -59,6 +66,7 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
     ),
     "cute-compiled": CapturedLanguage(refusal="`kbuild capture` writes such sections alone"),
     "cutile": CapturedLanguage("cutile", worker_pins={"triton": ("triton==3.9.0",)}),
+    "flydsl": CapturedLanguage(refusal="its kernels have never run"),
     "tilelang": CapturedLanguage(
         refusal="a kernel is compiled for the numbers of a call, and sizes of a captured call are "
         "symbols"

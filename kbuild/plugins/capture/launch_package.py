@@ -104,6 +104,7 @@ def launch_files(kernels: Sequence[LaunchKernel], folder: str) -> PackageFiles:
 def _table(kernels: Sequence[LaunchKernel], targets: Mapping[str, str]) -> dict[str, Any]:
     return {
         "version": kernels[0].version,
+        "replaced": captured_language(kernels[0].language.name).replaced,
         "functions": [function for kernel in kernels for function in kernel.functions],
         "modules": {module_of(source): _relative(target) for source, target in targets.items()},
         "sources": {target: source for source, target in targets.items()},

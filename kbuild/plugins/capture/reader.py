@@ -201,6 +201,10 @@ class KernelReader:
         captured = list(self._captured_functions(digests))
         functions: list[Mapping[str, Any]] = []
         way = captured_language(language.name)
+        has_jit = any(table.fallback == "jit" for table in self.launch_tables)
+        if has_jit and not way.has_jit:
+            message = f'`fallback = "jit"` does not exist for `{language.name}`'
+            self.table_issues.error(message, "leave it out: a call that was not recorded fails")
         for number, launched in enumerate(way.ops_of(self.name, captured)):
             # Sections with ops have different names: the kernel's own is used if it has no `op`.
             has_own_name = number == 0 and "op" not in self._table
@@ -218,7 +222,7 @@ class KernelReader:
             sources=digests.paths,
             functions=tuple(functions),
             # The sources call each other, so one table decides for all of them.
-            has_jit=any(table.fallback == "jit" for table in self.launch_tables),
+            has_jit=has_jit,
         )
 
     def _captured_functions(self, digests: SourceDigests) -> Iterator[CapturedFunction]:

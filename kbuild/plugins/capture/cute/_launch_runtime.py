@@ -41,7 +41,6 @@ class CompiledFunction(tvm_ffi.Function):  # type: ignore[misc]
 class CompiledPackage(SourcePackage):
     """The compiled functions of a package, and the author's files that call them."""
 
-    replaced = ("cutlass", "cuda", "triton")
     submodules = tuple(name for name in stand_ins.NAMES if "." in name)
 
     def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:

@@ -120,7 +120,6 @@ class ActiveDriver:
 class Package(SourcePackage):
     """The kernels of a package, and the author's files that launch them."""
 
-    replaced = ("triton",)
     submodules = (
         "triton.language",
         "triton.language.core",
