@@ -213,7 +213,9 @@ class KernelReader:
             ops = [{**op, "hooks": "none"} for op in launched.ops]
             table = {"src": list(digests.imported(launched.source)), "op": ops}
             if way.compiled_as:
-                table["language"] = way.compiled_as
+                # Importing a package changes the DSL in some libraries, so all files count.
+                others = (path for path in digests.paths if path != launched.source)
+                table |= {"language": way.compiled_as, "src": [launched.source, *others]}
             self.sections.append(PluginSection(name, launched.source, table))
             functions += launched.functions
         self.launches = LaunchKernel(

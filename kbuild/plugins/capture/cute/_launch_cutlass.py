@@ -204,6 +204,47 @@ class _FakeTensor(Tensor):
         self._use_32bit_stride = use_32bit_stride
 
 
+_OF_TORCH = {"bfloat16": "BFloat16", "bool": "Boolean", "float8_e4m3fn": "Float8E4M3FN"} | {
+    "float8_e5m2": "Float8E5M2",
+    "float8_e8m0fnu": "Float8E8M0FNU",
+}
+"""Torch's names of dtypes -> names in `cutlass`, unless these are the same capitalised."""
+
+
+class _Tensor(Tensor):
+    """A tensor of Torch as `from_dlpack` describes it: all sizes and strides are fixed at first."""
+
+    def __init__(
+        self,
+        tensor: Any,
+        assumed_align: int | None = None,
+        use_32bit_stride: bool = False,
+        **_: Any,
+    ) -> None:
+        name = str(tensor.dtype).rpartition(".")[2]
+        self.element_type = DTYPES[_OF_TORCH.get(name, name.capitalize())]
+        self.shape, self.stride = tuple(tensor.shape), tuple(tensor.stride())
+        self.dynamic_shapes_mask = self.dynamic_strides_mask = (0,) * len(self.shape)
+        self._assumed_align, self._use_32bit_stride = assumed_align, use_32bit_stride
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype, which the author may have changed."""
+        return self.element_type
+
+    def mark_layout_dynamic(self, leading_dim: int | None = None) -> _Tensor:
+        """Let sizes be any, and strides but that of the leading dimension, which is 1."""
+        if leading_dim is None:
+            ones = [at for at, stride in enumerate(self.stride) if stride == 1]
+            wide = [at for at in ones if self.shape[at] > 1]
+            if len(ones) > 1 and len(wide) != 1:
+                raise ValueError("the leading dimension of the tensor is not clear")
+            leading_dim = (wide if len(ones) > 1 else [*ones, None])[0]
+        self.dynamic_shapes_mask = (1,) * len(self.shape)
+        self.dynamic_strides_mask = tuple(int(at != leading_dim) for at in range(len(self.shape)))
+        return self
+
+
 def make_fake_compact_tensor(
     dtype: Any,
     shape: Sequence[Any],
@@ -348,6 +389,7 @@ _CUTE: Mapping[str, Any] = {
     "sym_int64": lambda **options: SymInt(64, **options),
 }
 _RUNTIME: Mapping[str, Any] = {
+    "from_dlpack": _Tensor,
     "make_fake_compact_tensor": make_fake_compact_tensor,
     "make_fake_stream": _FakeStream,
     "make_fake_tensor": _fake_tensor,

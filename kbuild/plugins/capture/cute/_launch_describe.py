@@ -125,24 +125,45 @@ class CompilationDescriber:
         kind = type(value).__name__
         if _is_dtype(type(value)):
             return {"number": kind, "value": value.value}
-        if kind == "SymInt":
-            return self._symbol(value)
-        if kind == "_FakeTensor":
-            described = {
-                "tensor": value.element_type.__name__,
-                "shape": [self.value(size) for size in value.shape],
-                "strides": [self.value(stride) for stride in value.stride],
-                "align": value._assumed_align or max(1, value.element_type.width // 8),
-            }
-            more = {"memory": value.memspace.name} if value.memspace.name != "gmem" else {}
-            narrow = {"stride_bits": 32} if value._use_32bit_stride else {}
-            return {**described, **more, **narrow}
+        own = {
+            "SymInt": self._symbol,
+            "_FakeTensor": self._fake_tensor,
+            "_Tensor": self._dynamic_tensor,
+        }
+        if kind in own:
+            return own[kind](value)
         if kind == "_Pointer":
             align, space = value._assumed_align, value.memspace.name
             return {"pointer": value.dtype.__name__, "memory": space, "align": align}
-        if kind == "_FakeStream":
-            return {"stream": "current" if value.use_tvm_ffi_env_stream else "argument"}
-        return {"stream": "argument"} if kind == "CUstream" else None
+        if kind not in ("_FakeStream", "CUstream"):
+            return None
+        is_current = kind == "_FakeStream" and value.use_tvm_ffi_env_stream
+        return {"stream": "current" if is_current else "argument"}
+
+    def _fake_tensor(self, value: Any) -> dict[str, Any]:
+        described = {
+            "tensor": value.element_type.__name__,
+            "shape": [self.value(size) for size in value.shape],
+            "strides": [self.value(stride) for stride in value.stride],
+            "align": value._assumed_align or max(1, value.element_type.width // 8),
+        }
+        more = {"memory": value.memspace.name} if value.memspace.name != "gmem" else {}
+        narrow = {"stride_bits": 32} if value._use_32bit_stride else {}
+        return {**described, **more, **narrow}
+
+    def _dynamic_tensor(self, value: Any) -> dict[str, Any]:
+        """Describe a tensor from `from_dlpack`: its sizes and strides are numbers, or any."""
+        if getattr(value, "_kbuild_is_compact", False):
+            raise UndescribedError("a tensor with `mark_compact_shape_dynamic`")
+        masks = value.dynamic_shapes_mask, value.dynamic_strides_mask
+        shape, strides = (
+            [None if is_any else int(number) for number, is_any in zip(numbers, mask, strict=True)]
+            for numbers, mask in zip((value.shape, value.stride), masks, strict=True)
+        )
+        align = value._assumed_align or max(1, value.element_type.width // 8)
+        bits = {"stride_bits": 32} if value._use_32bit_stride else {}
+        described = {"dlpack": value.element_type.__name__, "shape": shape, "strides": strides}
+        return {**described, "align": align, **bits}
 
     def _symbol(self, value: Any) -> dict[str, Any]:
         known = [at for at, symbol in enumerate(self._symbols) if symbol is value]

@@ -96,6 +96,18 @@ class UncompiledFunction:
         return lambda *_, **__: self
 
 
+def mark_compact_tensors(_: CompilationRecorder, kind: Any) -> None:
+    """Let tensors remember a change that their attributes do not show."""
+    mark = kind.mark_compact_shape_dynamic
+
+    @functools.wraps(mark)
+    def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._kbuild_is_compact = True
+        return mark(self, *args, **kwargs)
+
+    kind.mark_compact_shape_dynamic = marking
+
+
 def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:
     """Patch the class of `cute.compile`."""
     compile_ = kind._compile  # noqa: SLF001 - CuTe DSL's
@@ -130,6 +142,7 @@ def answer_for_arch(recorder: CompilationRecorder, cuda: dict[str, Any]) -> None
 if __name__ == "sitecustomize":
     patches = {
         "cutlass.base_dsl.compiler": ("CompileCallable", record_compilations),
+        "cutlass.cute.runtime": ("_Tensor", mark_compact_tensors),
         "torch.cuda": ("__dict__", answer_for_arch),
     }
     install(Path(__file__).with_name(SETTINGS), CompilationRecorder, patches)

@@ -172,6 +172,19 @@ class RecordedCall:
             use_32bit_stride=stride_bits != _LONG,
         )
 
+    def _dlpack(
+        self,
+        dlpack: str,
+        shape: list[Any],
+        strides: list[Any],
+        align: int,
+        stride_bits: int = 64,
+    ) -> Any:
+        stride = cute.sym_int64 if stride_bits == _LONG else cute.sym_int32
+        sizes = tuple(cute.sym_int32() if size is None else size for size in shape)
+        steps = tuple(stride() if step is None else step for step in strides)
+        return runtime.make_fake_tensor(self._dtype(dlpack), sizes, steps, assumed_align=align)
+
     def _pointer(self, pointer: str, memory: str, align: int) -> Any:
         space = cute.AddressSpace[memory]
         return runtime.make_ptr(self._dtype(pointer), 0, space, assumed_align=align)
