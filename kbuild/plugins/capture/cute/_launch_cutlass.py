@@ -318,6 +318,10 @@ class Arch(enum.Enum):
         """The second number of the capability."""
         return self.value[1]
 
+    def is_family_of(self, other: Arch) -> bool:
+        """True if this arch runs what is written for the family of the other one."""
+        return self.major == other.major and self >= other
+
     def __lt__(self, other: Arch) -> bool:
         return self.value < other.value
 
@@ -389,6 +393,7 @@ _CUTE: Mapping[str, Any] = {
     "sym_int64": lambda **options: SymInt(64, **options),
 }
 _RUNTIME: Mapping[str, Any] = {
+    "find_runtime_libraries": lambda **_: [],
     "from_dlpack": _Tensor,
     "make_fake_compact_tensor": make_fake_compact_tensor,
     "make_fake_stream": _FakeStream,
@@ -396,25 +401,29 @@ _RUNTIME: Mapping[str, Any] = {
     "make_ptr": make_ptr,
     "nullptr": lambda dtype, *args, **options: make_ptr(dtype, 0, *args, **options),
 }
-_BASE_DSL = {"BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(_CurrentDsl)})}
+_EVERYWHERE: Mapping[str, Any] = {
+    **DTYPES,
+    "Arch": Arch,
+    "BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(_CurrentDsl)}),
+    "HardwareInfo": HardwareInfo,
+    "NumericMeta": NumericMeta,
+    "const_expr": _const_expr,
+}
+"""Names that work outside of kernels, in each module: the DSL has them in several."""
 NAMES: Mapping[str, Mapping[str, Any]] = {
-    "cutlass": {**DTYPES, "const_expr": _const_expr, "range_constexpr": range},
-    "cutlass.cutlass_dsl": {
-        **DTYPES,
-        "NumericMeta": NumericMeta,
-        "const_expr": _const_expr,
-    },
+    "cutlass": {"range_constexpr": range},
+    "cutlass.cutlass_dsl": {},
     "cutlass.cute": _CUTE,
     "cutlass.cute.arch": {"WARP_SIZE": 32},
-    "cutlass.cute.typing": {**DTYPES, **_CUTE, "NumericMeta": NumericMeta},
+    "cutlass.cute.typing": _CUTE,
     "cutlass.cute.runtime": _RUNTIME,
-    "cutlass.base_dsl": _BASE_DSL,
-    "cutlass.base_dsl.enums": {"Arch": Arch},
-    "cutlass.base_dsl.typing": {**DTYPES, "NumericMeta": NumericMeta},
-    "cutlass.utils": {"HardwareInfo": HardwareInfo},
+    "cutlass.base_dsl": {},
+    "cutlass.base_dsl.enums": {},
+    "cutlass.base_dsl.typing": {},
+    "cutlass.utils": {},
     "cuda.bindings.driver": {"CUstream": CUstream},
 }
-"""Module -> names in it that work outside of kernels."""
+"""Module -> further names in it that work outside of kernels."""
 
 
 class AbsentModule(ModuleType):
@@ -423,8 +432,10 @@ class AbsentModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
-        value: Any
-        if re.search("(Error|Exception)$", name):
+        value: Any = _EVERYWHERE.get(name)
+        if value is not None:
+            pass
+        elif re.search("(Error|Exception)$", name):
             value = type(name, (RuntimeError,), {"__module__": self.__name__})
         else:
             value = absent(f"{self.__name__}.{name}")
