@@ -81,6 +81,7 @@ OF_VENDORS = (
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "plugins/capture/cute/_launch_runtime.py": {"cuda"},  # a device of Torch
+    "plugins/capture/languages.py": {"cuda"},  # a module of NVIDIA's
     "plugins/capture/session.py": {"cuda", "rocm"},  # the GPUs that Triton launches on
     "plugins/capture/helion/generator.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/calls.py": {"cuda"},  # a module of Torch
