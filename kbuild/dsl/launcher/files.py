@@ -77,12 +77,7 @@ def launcher_files(
         framework=host.title,
         includes=host.includes,
         registration=host.registration(module=module),
-        host_ops=host.text(
-            ops=[*_entries(host, ops)],
-            module=module,
-            control=control,
-            exports=any(object_.image.convention == "export" for object_ in images.objects),
-        ),
+        host_ops=_host_ops(host, ops, images, module=module, control=control),
         # Tables of images, and the location of their code.
         **_image_values(images, device_code),
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
@@ -98,6 +93,14 @@ def launcher_files(
     if images.objects:
         return files.merge(object_files(FOLDER, kernel, images.objects))
     return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
+
+
+def _host_ops(
+    host: FrameworkAdapter, ops: Sequence[ResolvedOp], images: ImageTables, **options: bool
+) -> str:
+    """C++ code that defines the ops."""
+    exports = any(each.image.convention == "export" for each in images.objects)
+    return host.text(ops=[*_entries(host, ops)], exports=exports, **options)
 
 
 def _device_code(kernel: str, images: ImageTables) -> bytes:

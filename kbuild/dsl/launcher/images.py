@@ -142,10 +142,8 @@ def _packed(parameter: ImageParameter, index: int) -> str:
 
 
 def _export_call(at: int, image: KernelImage) -> str:
-    return (
-        f"const char* call_{at}(const Value* const*, const Device&, void*) {{\n"
-        f"  exported = &{image.entry};\n  return nullptr;\n}}\n"
-    )
+    head = f"const char* call_{at}(const Value* const*, const Device&, void*)"
+    return f"{head} {{\n  exported = &{image.entry};\n  return nullptr;\n}}\n"
 
 
 def _c_call(at: int, image: KernelImage) -> str:

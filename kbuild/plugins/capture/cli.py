@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -353,43 +353,26 @@ def _stale_descriptions(
             yield f"{file}: {reason}"
 
 
-def _archs(sections: Iterable[DslSection]) -> list[str]:
-    """The archs that kernels are compiled for, such as `sm_90a`."""
-    from kbuild.ops.language import LANGUAGES
-
-    archs: dict[str, None] = {}
-    for section in sections:
-        backends, wanted = section.table["backend"], section.table.get("cuda-capabilities")
-        for backend in [backends] if isinstance(backends, str) else backends:
-            language = LANGUAGES.get(section.language)
-            targets = language.targets(backend, wanted, None, section.toolchain).targets
-            archs |= dict.fromkeys(target.arch for target in targets)
-    return list(archs)
-
-
 def _record(
     project: Project, sections: Mapping[str, DslSection], args: Namespace, ctx: Services
 ) -> int:
     from kbuild.ops.language import LANGUAGES
-    from kbuild.plugins.capture.languages import captured_language
-    from kbuild.plugins.capture.launch_package import recorded_launches
+    from kbuild.plugins.capture.launch_package import compiled_archs, recorded_launches
     from kbuild.plugins.capture.launches import CapturedLaunches, captured_file
     from kbuild.system.files import replace_atomically
 
     if not args.rest:
         raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
-    language = LANGUAGES.get(next(iter(sections.values())).language)
-    has_archs = bool(captured_language(language.name).arch_variable)
     recorded, problems = recorded_launches(
         args.rest,
         project.root,
-        language,
+        LANGUAGES.get(next(iter(sections.values())).language),
         [path for section in sections.values() for path in section.sources],
         ctx.runner,
         ctx.ui.say,
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
-        archs=_archs(sections.values()) if args.no_run and has_archs else (),
+        archs=compiled_archs(sections.values()) if args.no_run else (),
     )
     for problem in problems:
         ctx.ui.warn(problem)

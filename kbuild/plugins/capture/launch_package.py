@@ -10,7 +10,7 @@ import json
 import os
 import pprint
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kbuild.ops.language import Language
+from kbuild.ops.section import DslSection
 from kbuild.plugins.capture.languages import LAUNCH_LANGUAGE, captured_language
 from kbuild.plugins.capture.launches import (
     CapturedFunction,
@@ -118,6 +119,25 @@ def _relative(target: str) -> str:
     return f".{target.removesuffix('.py').removesuffix('__init__').strip('/').replace('/', '.')}"
 
 
+def compiled_archs(sections: Iterable[DslSection]) -> list[str]:
+    """The archs, such as `sm_90a`, for each of which a command is recorded.
+
+    None for languages whose launches do not depend on the arch.
+    """
+    from kbuild.ops.language import LANGUAGES
+
+    archs: dict[str, None] = {}
+    for section in sections:
+        if not captured_language(section.language).arch_variable:
+            continue
+        backends, wanted = section.table["backend"], section.table.get("cuda-capabilities")
+        for backend in [backends] if isinstance(backends, str) else backends:
+            language = LANGUAGES.get(section.language)
+            targets = language.targets(backend, wanted, None, section.toolchain).targets
+            archs |= dict.fromkeys(target.arch for target in targets)
+    return list(archs)
+
+
 def recorded_launches(  # noqa: PLR0917
     command: Sequence[str],
     root: Path,
@@ -155,24 +175,18 @@ def recorded_launches(  # noqa: PLR0917
         answers.mkdir()
         options = {"options": sorted(language.options), "all_configs": all_configs}
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
-        (own / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        # Python imports `sitecustomize` whenever it starts, also in processes of the command.
-        for at, file in enumerate(captured_language(language.name).recorder):
-            (own / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
-        paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        failed, variable = 0, captured_language(language.name).arch_variable
-        for arch in archs or ("",):
-            own_arch = {variable: arch} if arch else {}
-            done = runner.run(command, cwd=root, env={**env, **own_arch}, listen=say)
-            failed = failed or done.returncode
+        env = _recorder_environment(own, language, settings)
+        variable = captured_language(language.name).arch_variable
+        environments = [{**env, variable: arch} for arch in archs] or [env]
+        runs = [runner.run(command, cwd=root, env=each, listen=say) for each in environments]
         lines = [
             json.loads(line)
             for path in sorted(answers.iterdir())
             for line in path.read_text("utf-8").splitlines()
         ]
+    failed = [done.returncode for done in runs if done.returncode != 0]
     if failed:
-        message = f"`{' '.join(command)}` failed with exit code {failed}"
+        message = f"`{' '.join(command)}` failed with exit code {failed[0]}"
         raise CheckError(message, (), hint="nothing was written; the command has to succeed")
     problems = [
         f"`{line['function']}` of {line['source']} {line['problem']}: that launch is left out"
@@ -180,6 +194,18 @@ def recorded_launches(  # noqa: PLR0917
         if "problem" in line
     ]
     return list(_functions(lines, problems)), list(dict.fromkeys(problems))
+
+
+def _recorder_environment(
+    folder: Path, language: Language, settings: Mapping[str, Any]
+) -> dict[str, str]:
+    """Write the recorder into a folder; return the environment in which Python runs it."""
+    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    # Python imports `sitecustomize` whenever it starts, also in processes of the command.
+    for at, file in enumerate(captured_language(language.name).recorder):
+        (folder / (file.name if at else "sitecustomize.py")).write_bytes(file.read_bytes())
+    paths = filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _functions(

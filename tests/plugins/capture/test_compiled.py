@@ -20,7 +20,7 @@ class Kernel:
 
 def described(*arguments: Any, **attributes: Any) -> dict[str, Any]:
     describer = CompilationDescriber(lambda module: "own" if module == __name__ else "")
-    return describer.call(Kernel(**attributes), arguments, {}, "")
+    return describer.call(Kernel(**attributes), arguments, {})
 
 
 def tensor(*sizes: int, strides: tuple[int, ...], dtype: str = "bfloat16") -> Any:

@@ -8,64 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 from collections.abc import Mapping, Sequence
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
-importing = 0
-"""Number of the author's modules that are being imported."""
-
-
-_OPERATORS = ("__getitem__", "__setitem__", "__add__", "__mul__", "__neg__", "__sub__")
-
-
-class AbsentType(type):
-    """Class of names that exist in kernels alone, and of classes that derive from these."""
-
-    def __getattr__(cls, name: str) -> Any:
-        # Authors replace operators of the DSL's tensors.
-        if name.startswith("__") and name not in _OPERATORS:
-            raise AttributeError(name)
-        value = absent(f"{cls.__name__}.{name}")
-        if "_kbuild_path" in vars(cls):
-            setattr(cls, name, value)
-        return value
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if "_kbuild_path" not in vars(cls):
-            return super().__call__(*args, **kwargs)
-        if len(args) == 1 and not kwargs and isinstance(args[0], (FunctionType, type)):
-            return args[0]  # it is a decorator
-        if importing:
-            return cls
-        raise RuntimeError(
-            f"`{cls._kbuild_path}` was called outside of a kernel, and this package has no CuTe DSL"
-        )
-
-    def __getitem__(cls, key: Any) -> Any:
-        return cls
-
-    def __iter__(cls) -> Any:
-        raise TypeError(f"`{cls.__name__}` exists in kernels alone")
-
-    def __repr__(cls) -> str:
-        return vars(cls).get("_kbuild_path") or super().__repr__()
-
-    def _computed(cls, *_: Any) -> Any:
-        return cls
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _computed
-    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __lshift__ = _computed
-
-
-def absent(path: str) -> Any:
-    """The stand-in for a name, such as `OperandMajorMode.K`.
-
-    Its last two parts are its name to the author, and to descriptions of calls.
-    """
-    short = ".".join(path.split(".")[-2:])
-    return AbsentType(path.rpartition(".")[2], (), {"_kbuild_path": short, "__module__": "cutlass"})
+from ._launch_absent import absent
 
 
 class NumericMeta(type):
@@ -204,10 +151,10 @@ class _FakeTensor(Tensor):
         self._use_32bit_stride = use_32bit_stride
 
 
-_OF_TORCH = {"bfloat16": "BFloat16", "bool": "Boolean", "float8_e4m3fn": "Float8E4M3FN"} | {
-    "float8_e5m2": "Float8E5M2",
-    "float8_e8m0fnu": "Float8E8M0FNU",
-}
+_OF_TORCH = {
+    "bfloat16": "BFloat16", "bool": "Boolean", "float8_e4m3fn": "Float8E4M3FN",
+    "float8_e5m2": "Float8E5M2", "float8_e8m0fnu": "Float8E8M0FNU",
+}  # fmt: skip
 """Torch's names of dtypes -> names in `cutlass`, unless these are the same capitalised."""
 
 
@@ -432,13 +379,9 @@ class AbsentModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
-        value: Any = _EVERYWHERE.get(name)
-        if value is not None:
-            pass
-        elif re.search("(Error|Exception)$", name):
+        value: Any = _EVERYWHERE.get(name) or absent(f"{self.__name__}.{name}")
+        if name.endswith(("Error", "Exception")):
             value = type(name, (RuntimeError,), {"__module__": self.__name__})
-        else:
-            value = absent(f"{self.__name__}.{name}")
         setattr(self, name, value)
         return value
 

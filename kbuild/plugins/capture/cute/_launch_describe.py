@@ -31,9 +31,7 @@ class CompilationDescriber:
         self._symbols: list[Any] = []
         """The symbolic integers so far: one that occurs twice is the same number."""
 
-    def call(
-        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: str
-    ) -> dict[str, Any]:
+    def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the description of a call.
 
         Raises:
@@ -53,7 +51,7 @@ class CompilationDescriber:
                 name: self.argument(value, kinds.get(name))
                 for name, value in sorted(kwargs.items())
             }
-        return {**described, **({"options": options} if options else {})}
+        return described
 
     def argument(self, value: Any, annotation: Any) -> Any:
         """Describe an argument: a number that is no constant only by its type."""

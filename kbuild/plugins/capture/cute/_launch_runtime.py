@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm_ffi  # type: ignore[import-not-found]
 
+from . import _launch_absent as absent
 from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
 
@@ -61,11 +62,11 @@ class CompiledPackage(SourcePackage):
 
     def execute(self, module: str, source: str) -> None:
         """See `SourcePackage.execute`."""
-        stand_ins.importing += 1
+        absent.importing += 1
         try:
             super().execute(module, source)
         finally:
-            stand_ins.importing -= 1
+            absent.importing -= 1
 
     def compile(self, function: Any, *args: Any, options: str = "", **kwargs: Any) -> Any:
         """Return the compiled function: `cute.compile`.
@@ -73,12 +74,12 @@ class CompiledPackage(SourcePackage):
         Raises:
             RuntimeError: the call was not recorded, so the package lacks it.
         """
-        if stand_ins.importing:
-            return stand_ins.absent("compile")
+        if absent.importing:
+            return absent.absent("compile")
         if options != _OPTIONS:
             raise RuntimeError(f"`cute.compile` with `options={options!r}` cannot be recorded")
         try:
-            described = CompilationDescriber(self._author_module).call(function, args, kwargs, "")
+            described = CompilationDescriber(self._author_module).call(function, args, kwargs)
         except UndescribedError as error:
             raise RuntimeError(f"`cute.compile` with {error} cannot be recorded") from None
         return self._loaded(json.dumps(described))

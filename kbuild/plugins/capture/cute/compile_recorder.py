@@ -33,8 +33,10 @@ _ARCH = "CUTE_DSL_ARCH"
 class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
     """Writes the calls of `cute.compile` in some sources to a file."""
 
-    def compiled(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Record a call."""
+    def compiled(
+        self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_plain: bool
+    ) -> None:
+        """Record a call; `cute.compile[...]`, with options in brackets, is not a plain one."""
         owner = _owner_of(function)
         source = self.source_of(sys.modules[owner.__module__].__file__ or "")
         if source is None:
@@ -42,12 +44,16 @@ class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
         place = {"source": source, "function": owner.__qualname__.partition(".")[0]}
         own, options = {**kwargs}, kwargs.get("options", "")
         own.pop("options", None)
+        if not is_plain:
+            problem = "is compiled with `cute.compile[...]`, whose options kbuild does not know"
+            self.write({**place, "problem": problem})
+            return
         if options != _TVM_FFI:
             problem = f"is compiled with `options={options!r}`, not with `{_TVM_FFI}` alone"
             self.write({**place, "problem": problem})
             return
         try:
-            record = CompilationDescriber(self._author_module).call(function, args, own, "")
+            record = CompilationDescriber(self._author_module).call(function, args, own)
         except UndescribedError as error:
             self.write({**place, "problem": f"is compiled with {error}"})
             return
@@ -114,7 +120,8 @@ def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:
 
     @functools.wraps(compile_)
     def recording(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.compiled(function, args, kwargs)
+        plain = getattr(sys.modules.get("cutlass.cute"), "compile", self)
+        recorder.compiled(function, args, kwargs, is_plain=self is plain)
         if recorder.mode == "record":
             return UncompiledFunction()
         return compile_(self, function, *args, **kwargs)
