@@ -44,13 +44,13 @@ class CoveredImage:
     def describe(self, tables: Mapping[str, Mapping[tuple[str, int], str]]) -> str:
         """Describe the image for its author; `tables` has the recorded calls of each library."""
         recorded = tables.get(self.library, {}).get((self.op, self.candidate))
-        words = [
+        parts = [
             recorded or f"{self.op}: {self.function}, candidate {self.candidate}",
             *([self.constants] if self.constants else []),
             *(["aligned calls"] if self.assumes else []),
             self.arch,
         ]
-        return ", ".join(words)
+        return ", ".join(parts)
 
 
 @dataclass
@@ -172,9 +172,9 @@ def _recorded_calls(path: Path) -> dict[tuple[str, int], str]:
 
 def _described(function: Mapping[str, Any], launch: Mapping[str, Any]) -> str:
     if "record" in launch:
-        words = str(launch["record"])
+        parts = str(launch["record"])
     else:
         tables = (launch["arguments"], launch["constants"], launch["options"])
-        words = ", ".join(f"{name}={value}" for table in tables for name, value in table.items())
-    call = f"{function['function']}({words})"
+        parts = ", ".join(f"{name}={value}" for table in tables for name, value in table.items())
+    call = f"{function['function']}({parts})"
     return f"{function['source']}: {shorten(call, _WIDTH, placeholder=' ...')}"
