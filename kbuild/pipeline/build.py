@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long to compile as the headers that every unit includes."""
-_LAUNCHER_SIZE = 20_000.0
+_LAUNCHER_SIZE = 60_000.0
 """The same for the launcher of a kernel in a DSL."""
 _FINISH_SIZE = 5_000.0
 """The same for linking, checking and loading a library."""
