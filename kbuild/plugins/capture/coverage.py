@@ -122,7 +122,8 @@ def cover(args: Namespace, ctx: Services) -> int:
         lines = [f"called: {image['text']}" for image in report["called"]]
         lines += [f"never called: {image['text']}" for image in report["never_called"]]
         lines += [f"no image: {text}" for text in coverage.missing]
-        ctx.ui.data("".join(f"{line}\n" for line in lines))
+        # Images for different integers, such as multiples of 16, have one description.
+        ctx.ui.data("".join(f"{line}\n" for line in dict.fromkeys(lines)))
     _raise_for(report, args.rest, done.returncode)
     if args.json:
         ctx.ui.data_json(report)
@@ -174,7 +175,8 @@ def _described(function: Mapping[str, Any], launch: Mapping[str, Any]) -> str:
     if "record" in launch:
         parts = str(launch["record"])
     else:
-        tables = (launch["arguments"], launch["constants"], launch["options"])
+        # Launches of a kernel differ most in their constants and options.
+        tables = (launch["constants"], launch["options"], launch["arguments"])
         parts = ", ".join(f"{name}={value}" for table in tables for name, value in table.items())
     call = f"{function['function']}({parts})"
     return f"{function['source']}: {shorten(call, _WIDTH, placeholder=' ...')}"

@@ -75,8 +75,8 @@ def test_images_that_are_called_and_others(covered) -> None:
     answer = covered("float16")
     assert answer.code == 0, answer.err
     assert answer.out.splitlines() == [
-        "called: my_ops/k.py: k(x=*float16, BLOCK=64), aligned calls, sm_90a",
-        "never called: my_ops/k.py: k(x=*float16, BLOCK=64), sm_90a",
+        "called: my_ops/k.py: k(BLOCK=64, x=*float16), aligned calls, sm_90a",
+        "never called: my_ops/k.py: k(BLOCK=64, x=*float16), sm_90a",
         "never called: k: k, candidate 1, sm_90a",
         "never called: k: k, candidate 1, aligned calls, sm_90a",
     ]
