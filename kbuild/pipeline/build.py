@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long to compile as the headers that every unit includes."""
 _LAUNCHER_SIZE = 300_000.0
-"""The same for the launcher of a kernel in a DSL, beside images of Triton: those of the other DSLs take
-longer, and then the rest is not estimated before a launcher was compiled."""
+"""The same for the launcher of a kernel in a DSL, beside images of Triton. Those of other DSLs take
+longer, and the rest is then not estimated before a launcher was compiled."""
 _FINISH_SIZE = 5_000.0
 """The same for linking, checking and loading a library."""
 _ELSEWHERE = 32
