@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -73,6 +74,12 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     shutil.copy(SOURCE, root / "kernels.py")
     (root / "helion_configs").mkdir()
     (root / "helion_configs" / "row_sums.h200.json").write_text(SAVED)
+    source = SOURCE.read_text()
+    function = source[source.index("@helion.kernel", source.index("def cross_entropy")) :]
+    function = function[: function.index("\n\n\n") + 1]
+    fields = {"kernel_source_hash": hashlib.sha256(function.encode()).hexdigest()}
+    entry = {"config": SAVED.replace("256", "512"), "key": {"fields": fields}}
+    (root / "helion_configs" / "0123.best_config").write_text(json.dumps(entry))
     runner = LocalRunner()
     cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
@@ -176,6 +183,7 @@ def test_a_config_that_helion_saved_is_a_candidate(captured: Capture) -> None:
     wrapper, _ = captured("row_sums", {"x": MATRIX})
     assert wrapper.forward.section["launch"][0]["configs"] == "autotune"
     assert 'triton.Config({"config": 1}, num_stages=1, num_warps=4)' in wrapper.kernels
+    assert 'triton.Config({"config": 2}, num_stages=1, num_warps=4)' in wrapper.kernels  # cached
 
 
 def test_static_shapes_need_sizes(captured: Capture) -> None:
@@ -185,6 +193,20 @@ def test_static_shapes_need_sizes(captured: Capture) -> None:
     with pytest.raises(CheckError) as refused:
         captured("doubled", {"x": MATRIX})
     assert re.match(r"kernels\.py:\d+: .*shapes are static, with many sizes", refused.value.message)
+
+
+def test_constants_have_code_of_their_own(captured: Capture) -> None:
+    x = {"shape": [64, 128], "dtypes": ["float32"]}
+    options = {"factor": {"choices": [2, 3]}, "is_negative": {"choices": [True, False]}}
+    wrapper, _ = captured("multiplied", {"x": x, **options})
+    codes = dict(re.findall(r"def (\w+)\(.*?tl\.full\(\[\], (-?\d)", wrapper.kernels, re.DOTALL))
+    launches = wrapper.forward.section["launch"]
+    assert {launch["when"]: codes[launch["function"]] for launch in launches} == {
+        "factor == 2 and is_negative": "-2",
+        "factor == 2 and not is_negative": "2",
+        "factor != 2 and is_negative": "-3",
+        "factor != 2 and not is_negative": "3",
+    }
 
 
 @pytest.mark.parametrize(

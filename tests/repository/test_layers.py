@@ -83,7 +83,7 @@ OTHER_WORDS = {
     "plugins/capture/cute/_launch_runtime.py": {"cuda"},  # a device of Torch
     "plugins/capture/languages.py": {"cuda"},  # a module of NVIDIA's
     "plugins/capture/session.py": {"cuda", "rocm"},  # the GPUs that Triton launches on
-    "plugins/capture/helion/generator.py": {"cuda"},  # a device of Torch
+    "plugins/capture/helion/generator.py": {"cpu", "cuda"},  # a device of Torch
     "plugins/capture/worker/calls.py": {"cuda"},  # a module of Torch
     "plugins/capture/worker/differentiation.py": {"cuda"},  # a device of Torch
     "plugins/capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA

@@ -327,9 +327,13 @@ def op_names(declaration: Declaration) -> dict[str, str]:
     for name in sorted(own):
         # The backward op calls the gradient of `x` `d_x`.
         is_gradient = name.startswith("d_") and name.removeprefix("d_") in own
-        if name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name) or is_gradient:
+        # Names of kbuild's own start with `_`.
+        public = name.lstrip("_")
+        is_private = public != name and public.isidentifier()
+        is_taken = name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name)
+        if is_taken or is_gradient or is_private:
             names[name] = next(
-                f"{name}{'_' * n}" for n in range(1, 9) if f"{name}{'_' * n}" not in own
+                f"{public}{'_' * n}" for n in range(1, 9) if f"{public}{'_' * n}" not in own
             )
     return names
 

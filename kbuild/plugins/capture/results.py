@@ -12,6 +12,7 @@ from kbuild.plugins.capture.programs import Buffer, CapturedArgument, CaptureErr
 from kbuild.plugins.capture.values import evaluated, factors, is_contiguous, number_of
 
 _COPY = {"string": "contiguous_format"}
+_SHAPES = "different shapes on different paths: declare an option that decides on it as a `value`"
 
 
 def in_python(condition: str) -> str:
@@ -100,12 +101,11 @@ class OpResults:
     def _layout(self, name: str, root: str, given: Mapping[int, Mapping[str, Any]]) -> str:
         buffer = self.program.buffers[root]
         if buffer.aliases:
-            raise CaptureError(f"the result `{name}` may be an argument's memory", buffer.line)
+            raise CaptureError(f"returns `{name}`, which may be an argument's memory", buffer.line)
         values = [value for value in given.values() if value["tensor"] == root]
         layouts = {str([v["sizes"], v["strides"], v["offset"]]) for v in values}
         if len(layouts) != 1:
-            message = f"the result `{name}` has different shapes on different paths"
-            raise CaptureError(message, buffer.line)
+            raise CaptureError(f"returns `{name}` with {_SHAPES}", buffer.line)
         return layouts.pop()
 
     def _share(
@@ -131,7 +131,7 @@ class OpResults:
         if any(other != layouts[0] for other in layouts):
             line = self.program.buffers[max(roots)].line
             if any(other for _, other in layouts) or len({len(known) for known, _ in layouts}) > 1:
-                raise CaptureError(f"the result `{name}` has different shapes on paths", line)
+                raise CaptureError(f"returns `{name}` with {_SHAPES}", line)
             sizes = self._conditional(name, given)
         # A view, or a tensor without dimensions, cannot be empty: it is None in other calls.
         if name in self.empty and (layout is not None or not sizes):

@@ -9,6 +9,7 @@ not imported Helion by then.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ def cases():
         yield "matmul", (random(m, k), random(k, n))
         yield "matmul", (random(k, m).t(), random(n, k).t())
     yield "doubled", (random(64, 1024),)
+    for factor, is_negative in itertools.product((2, 3), (True, False)):
+        yield "multiplied", (random(64, 128, dtype=torch.float32), factor, is_negative)
 
 
 def configured(kernels):
@@ -94,7 +97,7 @@ def main():
         is_same = torch.allclose if name == "softmax" else torch.equal
         if not all(map(is_same, got, wanted)):
             most = max(float((a - b).abs().max()) for a, b in zip(got, wanted, strict=True))
-            differ.append(f"{name} {[tuple(t.shape) for t in arguments[:2]]}: by {most}")
+            differ.append(f"{name} {[getattr(t, 'shape', t) for t in arguments]}: by {most}")
     try:
         ours.doubled(random(32, 1024))
         is_refused = False

@@ -19,6 +19,7 @@ def declared(**arguments: Any) -> Declaration:
         (["x", "out", "self", "int", "d_y"], {}),
         (["x", "dim", "size", "min"], {"dim": "dim_", "size": "size_", "min": "min_"}),
         (["min", "min_"], {"min": "min__"}),
+        (["_x", "x", "_1"], {"_x": "x_"}),
         (["ctx", "ops", "torch", "rows"], {n: f"{n}_" for n in ("ctx", "ops", "rows", "torch")}),
         (["x", "d_x", "grad_0", "needs_x"], {n: f"{n}_" for n in ("d_x", "grad_0", "needs_x")}),
     ],

@@ -97,18 +97,8 @@ class KernelCalls:
         return call
 
     def _call(self, kernel: Any, args: Sequence[Any], more: Mapping[str, Any]) -> Any:
-        arguments = kernel.normalize_args(*args, **more)
-        parameters = list(kernel.signature.parameters.values())
-        if kernel.settings.static_shapes:
-            arguments = tuple(_with_sizes(kernel, argument) for argument in arguments)
-        arguments = tuple(
-            int(argument)
-            if "constexpr" in str(p.annotation) and isinstance(argument, torch.SymInt)
-            else argument
-            for p, argument in zip(parameters, arguments, strict=False)
-        )
-        named = {p.name: argument for p, argument in zip(parameters, arguments, strict=False)}
-        kind = (kernel, *(_kind(kernel, argument) for argument in arguments))
+        named = _named(kernel, kernel.normalize_args(*args, **more))
+        kind = (kernel, *(_kind(kernel, name, argument) for name, argument in named.items()))
         known, values = self._programs.setdefault(kind, []), dict(_values(named))
         hints = {name: _hint(value) for name, value in values.items()}
         program = next((program for program in known if program.holds(hints)), None)
@@ -128,7 +118,7 @@ class KernelCalls:
                 argument.is_contiguous()
         if not program.holds(values):
             raise CaptureError(f"`{kernel.name}` has other code for this call")
-        return program.function(*arguments, _launcher=_launch)
+        return program.function(*named.values(), _launcher=_launch)
 
     def _written(self, kernel: Any, examples: Mapping[str, Any]) -> WrittenProgram:
         """Let Helion write the code for a call.
@@ -178,6 +168,26 @@ class KernelCalls:
         return with_candidates(alike)
 
 
+def _named(kernel: Any, arguments: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a call; what the kernel's code has as constants is decided."""
+    named = dict(zip(kernel.signature.parameters, arguments, strict=True))
+    if kernel.settings.static_shapes:
+        named = {name: _with_sizes(kernel, argument) for name, argument in named.items()}
+    for name in _constants(kernel):
+        if isinstance(named[name], torch.SymFloat):
+            message = f"calls `{kernel.name}`, whose code has `{name}` as a constant"
+            raise CaptureError(f"{message}: declare its value, as in `{name} = {{ value = 0.5 }}`")
+        if isinstance(named[name], torch.SymInt):
+            named[name] = int(named[name])
+    return named
+
+
+def _constants(kernel: Any) -> list[str]:
+    """Parameters with `hl.constexpr`, as Helion reads it."""
+    parameters = kernel.signature.parameters.values()
+    return [p.name for p in parameters if "constexpr" in str(p.annotation).lower()]
+
+
 def _with_sizes(kernel: Any, argument: Any) -> Any:
     """Decide on the sizes of a tensor: the code of a kernel with static shapes is for these."""
     if isinstance(argument, torch.Tensor):
@@ -193,8 +203,10 @@ def _with_sizes(kernel: Any, argument: Any) -> Any:
     return argument
 
 
-def _kind(kernel: Any, argument: Any) -> Any:
+def _kind(kernel: Any, name: str, argument: Any) -> Any:
     """The part of an argument that decides on code in any case, such as the dtype and the rank."""
+    if name in _constants(kernel) or isinstance(argument, helion.language.constexpr):
+        return type(argument), argument
     if isinstance(argument, torch.Tensor):
         if kernel.settings.static_shapes:
             return argument.dtype, *map(int, (*argument.shape, *argument.stride()))
@@ -204,7 +216,7 @@ def _kind(kernel: Any, argument: Any) -> Any:
             # No condition could be about the sizes of one of them.
             message = f"calls `{kernel.name}` with a list of tensors, which is not followed"
             raise CaptureError(f"{message}: pass each tensor by itself")
-        return type(argument), *(_kind(kernel, each) for each in argument)
+        return type(argument), *(_kind(kernel, name, each) for each in argument)
     if isinstance(argument, (torch.SymInt, torch.SymFloat)):
         return int if isinstance(argument, torch.SymInt) else float
     # Code has the values of others, such as dtypes, in it; numbers are arguments of it.
@@ -219,6 +231,8 @@ def _example(kernel: Any, name: str, argument: Any) -> Any:
             # Helion's code takes strides as they are at a call: any will do.
             strides = _dense(sizes)
         return TensorExample(argument.dtype, sizes, strides)
+    if isinstance(argument, helion.language.constexpr):
+        return argument
     if isinstance(argument, (list, tuple)):
         return type(argument)([_example(kernel, name, each) for each in argument])
     if inspect.isfunction(argument):

@@ -6,11 +6,14 @@ run. Helion has symbols of its own, so it runs elsewhere, with the sizes of an e
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
+import json
 import multiprocessing
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +27,15 @@ from helion._compiler.compile_environment import CompileEnvironment, shape_env_v
 from helion.exc import InvalidConfig
 from helion.runtime.kernel import OutputCodeOptions
 from torch._dynamo.source import ConstantSource
+from torch._inductor import lowering
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from kbuild.plugins.capture.worker.differentiation import provide_device_guard
+
 CONFIGS_FOLDER = "helion_configs"
-"""Folder beside an author's module with files that `helion.Config.save` has written."""
+"""Folder beside an author's module with files that `helion.Config.save` or Helion's cache has
+written."""
 _MODEL = {
     "multi_processor_count": 132, "total_memory": 80 << 30, "L2_cache_size": 50 << 20,
     "gcnArchName": "", "warp_size": 32,
@@ -132,7 +139,21 @@ def _answer_questions(facts: Mapping[str, Any]) -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    # Helion knows the properties by their type, which only a build of Torch for CUDA can make.
+    torch.cuda._CudaDeviceProperties = SimpleNamespace  # noqa: SLF001
     torch.version.cuda = facts["releases"][-1]
+    lowering.promote_constants = _on_cpu(lowering.promote_constants)
+    provide_device_guard()
+
+
+def _on_cpu(original: Any) -> Any:
+    """Let Inductor round a number to a dtype in a tensor of the CPU, not of the GPU."""
+
+    def with_cpu(*args: Any, **more: Any) -> Any:
+        with torch.device("cpu"):
+            return original(*args, **more)
+
+    return with_cpu
 
 
 def _with_symbols(original: Any) -> Any:
@@ -206,17 +227,22 @@ def _given(kernel: Any, argument: Any) -> Any:
 
 
 def _saved_configs(kernel: Any) -> Iterator[Any]:
-    """Configs that Helion's autotuner has found, in files of the kernel's name."""
+    """Configs that Helion's autotuner has found: in files of the kernel's name, and its cache."""
     folder = Path(inspect.getfile(kernel.fn)).with_name(CONFIGS_FOLDER)
     for pattern in (f"{kernel.name}.json", f"{kernel.name}.*.json"):
         yield from (helion.Config.load(path) for path in sorted(folder.glob(pattern)))
+    # Files of the cache have names that say nothing; they name the source of their kernel.
+    source = textwrap.dedent(inspect.getsource(kernel.fn))
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    for path in sorted(folder.glob("*.best_config")):
+        entry = json.loads(path.read_text("utf-8"))
+        if entry["key"]["fields"]["kernel_source_hash"] == digest:
+            yield helion.Config.from_json(entry["config"])
 
 
 def _conditions(kernel: Any, bound: Any, arguments: Sequence[Any]) -> Iterator[str]:
     """Conditions that Helion asks of a call before it runs this code; else it writes other code."""
-    env, settings = bound.env, kernel.settings
-    if settings.static_shapes:
-        return  # such a call has these sizes
+    env, is_static = bound.env, kernel.settings.static_shapes  # such a call has these sizes
     names = {symbol: _name(sources[0]) for symbol, sources in env.shape_env.var_to_sources.items()}
     for extractor in bound._guarded_input_facts():  # noqa: SLF001 - Helion checks these itself
         fact = extractor.extractor
@@ -229,7 +255,8 @@ def _conditions(kernel: Any, bound: Any, arguments: Sequence[Any]) -> Iterator[s
     for source in sorted(env.specialized_strides, key=repr):
         name = list(kernel.signature.parameters).index(source.base.local_name)
         yield f"{_name(source)} == {arguments[name].strides[source.idx]}"
-    yield from _limits(kernel, env.index_dtype, arguments)
+    if not is_static:
+        yield from _limits(kernel, env.index_dtype, arguments)
 
 
 def _limits(kernel: Any, index_dtype: torch.dtype, arguments: Sequence[Any]) -> Iterator[str]:

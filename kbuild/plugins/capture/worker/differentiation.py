@@ -74,8 +74,8 @@ class SameValues(torch.autograd.Function):  # type: ignore[misc]
 
 
 @cache
-def _provide_device_guard() -> None:
-    """Let tensors of a GPU be in a graph where Torch was built without CUDA.
+def provide_device_guard() -> None:
+    """Let tensors of a GPU be in a graph, or be indexed, where Torch was built without CUDA.
 
     Torch ends the process when a graph asks for the guard of CUDA's devices and there is none. The
     guard of `meta` tensors does nothing, and these tensors have no data.
@@ -92,7 +92,7 @@ def differentiable(tensor: torch.Tensor) -> torch.Tensor:
 
     The author's function gets no leaf, because it may write to the argument.
     """
-    _provide_device_guard()
+    provide_device_guard()
     leaf = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     ).requires_grad_()

@@ -239,7 +239,7 @@ class Symbols:
         """
         texts: dict[str, None] = {}
         for guard, place in zip(self.env.guards, self.env.places, strict=True):
-            expression = self._divided(guard.expr)
+            expression = _solved(self._divided(guard.expr))
             is_equality = isinstance(expression, (sympy.Eq, sympy.Ne))
             if is_equality and sympy.expand(expression.lhs - expression.rhs) == 0:
                 continue
@@ -253,6 +253,21 @@ class Symbols:
             if text != "True" and right != f"next_pow2({left})":
                 texts[text] = None
         return list(texts)
+
+
+def _solved(expression: Any) -> Any:
+    """`1.0 - p == 0.0`, as a division asks, as `p == 1.0`: both hold for the same floats."""
+    if not isinstance(expression, (sympy.Eq, sympy.Ne)):
+        return expression
+    difference = expression.lhs - expression.rhs
+    floats = [symbol for symbol in difference.free_symbols if not symbol.is_integer]
+    if len(floats) != 1 or len(difference.free_symbols) != 1:
+        return expression
+    sign = difference.coeff(floats[0])
+    constant = difference - sign * floats[0]
+    if abs(sign) != 1 or not constant.is_number:
+        return expression
+    return type(expression)(floats[0], sympy.Float(-constant / sign))
 
 
 class Numbers(Symbols):

@@ -155,6 +155,16 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@helion.kernel(config=ROW)
+def multiplied(x: torch.Tensor, factor: int, is_negative: hl.constexpr) -> torch.Tensor:
+    """Has code for each factor and each sign."""
+    factor = hl.specialize(factor)
+    out = torch.empty_like(x)
+    for rows in hl.tile(x.size(0)):
+        out[rows, :] = x[rows, :] * (-factor if is_negative else factor)
+    return out
+
+
 @helion.kernel(config=ROW, static_shapes=False)
 def refused(x: torch.Tensor) -> torch.Tensor:
     """Helion compiles no kernel without a loop over tiles."""

@@ -119,3 +119,9 @@ def test_logarithms_are_exponents_alone() -> None:
     assert symbols.text_of(2 ** math.ceil(log2(size))) == "next_pow2(N)"
     assert symbols.text_of(1 << math.floor(log2(size))) == "next_pow2(N + 1) // 2"
     assert symbols.guards() == ["N > 0"]
+
+
+def test_a_division_by_a_difference_asks_for_one_float() -> None:
+    symbols = Symbols({"p": 0.25})
+    assert bool(1.0 - symbols.number("p") == 0) is False
+    assert symbols.guards() == ["p != 1.0"]
