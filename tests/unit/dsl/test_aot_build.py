@@ -152,6 +152,7 @@ class TestManyImages:
         )
         assert self.produced(bench, 63) == [note]
 
+    @pytest.mark.full
     def test_tuning_wants_all(self, bench: AotBuildRun):
         assert self.produced(bench, 63, keep_all=True) == []
 
