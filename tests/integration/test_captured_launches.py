@@ -36,7 +36,7 @@ backend = "cuda"
 language = "triton"
 toolchain = "triton==3.9.0"
 src = ["captured_ops/**/*.py"]
-cuda-capabilities = ["8.0", "9.0"]
+cuda-capabilities = ["8.0"]
 
 [[kernel.ops.capture]]
 launches = ["captured_ops.*"]

@@ -35,9 +35,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bench_in(folder: Path, store: Path) -> CommandProject:
-    """The example in a folder, and a cache of its own, but for the store."""
+    """The example in a folder for one dtype, and a cache of its own, but for the store."""
     left = shutil.ignore_patterns("build", ".kbuild", "__pycache__", "flake.nix")
     shutil.copytree(ROOT / "examples" / "add-cute", folder / "project", ignore=left)
+    build = folder / "project" / "build.toml"
+    dtypes = 'x = ["float32", "float16", "bfloat16"]'
+    assert build.read_text().count(dtypes) == 2
+    build.write_text(build.read_text().replace(dtypes, 'x = ["bfloat16"]'))
     bench = CommandProject(folder / "project", cache_with_store(folder / "cache", store))
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "add")):
         bench.git(*arguments)
@@ -65,7 +69,7 @@ def test_what_is_in_the_variant(bench: CommandProject) -> None:
     assert versions[f"license {LICENCE}"] == "the static runtime of nvidia-cutlass-dsl 4.8.1"
     images = read_device_code(extension(bench)).images
     assert {(image.arch, image.kind) for image in images} == {("9.0a", "machine")}
-    assert len(images) == 2 * 2 * 3  # ops, aligned and plain, dtypes
+    assert len(images) == 2 * 2  # ops, aligned and plain
     with extension(bench).open("rb") as file:
         tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
         needed = {tag.needed for tag in tags}
@@ -98,8 +102,6 @@ x = torch.empty(3, 5, device="meta", dtype=torch.bfloat16)
 assert kernel.add(x, x, alpha=2.0).shape == (3, 5)
 out = torch.empty(5, 3, device="meta", dtype=torch.bfloat16).t()
 assert kernel.add(x, x, out=out) is out
-compiled = torch.compile(lambda a: kernel.add(a, a) + 1, fullgraph=True, backend="aot_eager")
-assert compiled(x).dtype == torch.bfloat16
 for bad in (torch.ones(4), torch.ones(4, dtype=torch.int8)):
     try:
         kernel.add(bad, bad)

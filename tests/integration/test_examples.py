@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
     "name",
     [
         "relu",
-        pytest.param("relu-stable-abi", marks=pytest.mark.quick),
+        "relu-stable-abi",
         "relu-noarch",
         "all-reduce-norm",
     ],

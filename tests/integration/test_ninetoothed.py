@@ -93,8 +93,6 @@ from kernels import get_local_kernel
 kernel = get_local_kernel(Path({build!r}), backend="cuda")
 x = torch.empty(7, device="meta", dtype=torch.float16)
 assert kernel.add(x, x).shape == (7,)
-compiled = torch.compile(lambda a: kernel.add(a, a) * 2, fullgraph=True, backend="aot_eager")
-assert compiled(x).dtype == torch.float16
 """
 
 
@@ -149,18 +147,19 @@ def test_the_example(place) -> None:
     bench = place("add")
     ignore = shutil.ignore_patterns("build", ".kbuild", "__pycache__")
     shutil.copytree(ROOT / "examples" / "add-ninetoothed", bench.root, ignore=ignore)
-    assert committed(bench).built(*BUILD)["status"] == "built"
+    build = (*BUILD, "--arch", "9.0")
+    assert committed(bench).built(*build)["status"] == "built"
     folder = bench.root / "build" / VARIANT
     metadata = json.loads((folder / "metadata.json").read_text())
-    assert metadata["backend"] == {"type": "cuda", "archs": ["8.0+PTX", "9.0a"]}
+    assert metadata["backend"] == {"type": "cuda", "archs": ["9.0a"]}
     versions = metadata["provenance"]["kernel-builder"]["toolchain"]["versions"]
     assert (versions["ninetoothed"], versions["triton"]) == ("0.26.0", "3.9.0")
     (extension,) = folder.glob("*.abi3.so")
     found = {(image.arch, image.kind) for image in read_device_code(extension).images}
-    assert found == {("8.0", "machine"), ("9.0a", "machine"), ("8.0", "ptx")}
+    assert found == {("9.0a", "machine")}
     assert str(bench.root).encode() not in extension.read_bytes()
     bench.python(CLIENT.format(build=str(folder.parent)))
-    assert bench.built(*BUILD)["status"] == "up-to-date"
+    assert bench.built(*build)["status"] == "up-to-date"
 
 
 def test_a_call_of_build_is_packaged(scale: CommandProject) -> None:

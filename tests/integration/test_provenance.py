@@ -44,7 +44,6 @@ def variant_of(bench: CommandProject) -> Path:
     return folder
 
 
-@pytest.mark.quick
 def test_the_client_accepts_the_digest(relu: CommandProject) -> None:
     assert "valid" in relu.python(METADATA.format(path=str(variant_of(relu))))
 

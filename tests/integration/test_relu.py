@@ -164,7 +164,7 @@ def test_a_broken_promise_keeps_the_good_build(relu: CommandProject) -> None:
 
 @pytest.mark.quick
 def test_its_own_tests_pass_against_the_built_variant(relu: CommandProject) -> None:
-    done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
+    done = relu.kbuild("test", "--", "-q", "-k", "float32 and not compile")
     assert "passed" in done.stdout + done.stderr
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.cli import COMMANDS, failure, find_command
+from kbuild.cli import COMMANDS, all_commands, failure, find_command
 from kbuild.cli.generate_docs import describe_command
 from kbuild.project.variant import Variant
 from kbuild.system import errors
@@ -47,35 +47,44 @@ def linked_from(page: Path) -> set[Path]:
     return {(page.parent / target).resolve() for target in LINK.findall(page.read_text("utf-8"))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-class TestPages:
-    def test_links_lead_somewhere(self, page):
+def test_links_lead_somewhere():
+    for page in PAGES:
         for target in LINK.findall(page.read_text("utf-8")):
-            assert "://" in target or (page.parent / target).exists(), target
+            assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
 
-    def test_commands_exist(self, page):
+
+def test_commands_exist():
+    flags = {
+        verb.name: {flag for option in describe_command(verb).options for flag in option.flags}
+        for verb in all_commands()
+    }
+    for page in PAGES:
         if page.name == "CHANGELOG.md":
-            return  # of earlier releases, too
+            continue  # of earlier releases, too
         for name, *rest in commands(page.read_text("utf-8")):
             verb = find_command(name)
-            assert verb is not None, name
-            known = {flag for option in describe_command(verb).options for flag in option.flags}
+            assert verb is not None, f"{page}: {name}"
             own = rest[: rest.index("--")] if "--" in rest else rest
             options = {word.strip("[].,").partition("=")[0] for word in own}
-            unknown = {word for word in options if word.startswith("-")} - known
-            assert not unknown, f"kbuild {name} {' '.join(rest)}"
+            unknown = {word for word in options if word.startswith("-")} - flags[verb.name]
+            assert not unknown, f"{page}: kbuild {name} {' '.join(rest)}"
 
-    def test_lines_are_short(self, page):
-        if page in GENERATED or page.name == "CHANGELOG.md":
-            return
-        lines = FENCED.sub("", page.read_text("utf-8")).splitlines()
-        assert [line for line in lines if len(line) > 110 and not line.startswith("|")] == []
 
-    def test_is_reachable(self, page):
-        """From the first page, or from the index of its folder, without the site's navigation."""
-        if page.is_relative_to(ROOT / "docs") and page != ROOT / "docs" / "index.md":
-            indexes = [ROOT / "docs" / "index.md", page.parent / "index.md"]
-            assert any(page in linked_from(index) for index in indexes if index != page)
+def test_lines_are_short():
+    for page in PAGES:
+        if page not in GENERATED and page.name != "CHANGELOG.md":
+            lines = FENCED.sub("", page.read_text("utf-8")).splitlines()
+            long = [line for line in lines if len(line) > 110 and not line.startswith("|")]
+            assert long == [], page
+
+
+def test_every_page_is_reachable():
+    """From the first page, or from the index of its folder, without the site's navigation."""
+    first = ROOT / "docs" / "index.md"
+    for page in PAGES:
+        if page.is_relative_to(ROOT / "docs") and page != first:
+            indexes = [first, page.parent / "index.md"]
+            assert any(page in linked_from(index) for index in indexes if index != page), page
 
 
 def test_the_pages_are_read():
@@ -97,18 +106,18 @@ def test_the_navigation_has_every_page_once():
     assert sorted(listed) == sorted(pages)
 
 
-@pytest.mark.parametrize("verb", COMMANDS, ids=lambda verb: verb.name)
-def test_every_verb_and_option_is_documented(verb):
+def test_every_verb_and_option_is_documented():
     page = read("docs", "reference", "cli.md")
-    text = page.split("\n## Start")[0]
-    names = [verb.name]
-    for name in names:
-        section = page.split(f"\n### {name}\n")[1].split("\n### ")[0]
-        line = re.search(r"^It has all options of (.+)$", section, re.MULTILINE)
-        names += re.findall(r"\[([a-z-]+)\]", line[1]) if line else []
-        text += section
-    for argument in describe_command(verb).arguments:
-        assert f"`{argument.written}`" in text
+    for verb in COMMANDS:
+        text = page.split("\n## Start")[0]
+        names = [verb.name]
+        for name in names:
+            section = page.split(f"\n### {name}\n")[1].split("\n### ")[0]
+            line = re.search(r"^It has all options of (.+)$", section, re.MULTILINE)
+            names += re.findall(r"\[([a-z-]+)\]", line[1]) if line else []
+            text += section
+        for argument in describe_command(verb).arguments:
+            assert f"`{argument.written}`" in text, verb.name
 
 
 def test_exit_codes():
@@ -220,20 +229,24 @@ def variables_read(tree: ast.Module, constants: Mapping[str, set[str]]) -> Itera
 def test_environment_variables():
     texts = [path.read_text("utf-8") for path in (ROOT / "kbuild").rglob("*.py")]
     # The others have no name of a variable and read none.
-    trees = [
-        ast.parse(text) for text in texts if re.search(r"environ|getenv|\"[A-Z_]*[A-Z]\"", text)
-    ]
+    trees = {
+        text: ast.parse(text)
+        for text in texts
+        if re.search(r"environ|getenv|\"[A-Z_]*[A-Z]\"", text)
+    }
     constants = {
         target.id: strings(node.value)
-        for tree in trees
+        for tree in trees.values()
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for target in node.targets
         if isinstance(target, ast.Name) and not target.id.startswith("_")
     }
-    used = set().union(*(names for tree in trees for names in variables_read(tree, constants)))
+    reading = [tree for text, tree in trees.items() if re.search("environ|getenv", text)]
+    used = set().union(*(names for tree in reading for names in variables_read(tree, constants)))
     assert used >= {"KBUILD_CACHE", "KBUILD_COMPILER_ID", "SOURCE_DATE_EPOCH", "HF_TOKEN"}
-    used |= {name for tree in trees for name in strings(tree) if re.match("KBUILD_[A-Z]", name)}
+    named = (tree for text, tree in trees.items() if "KBUILD_" in text)
+    used |= {name for tree in named for name in strings(tree) if re.match("KBUILD_[A-Z]", name)}
     assert len(used) > 60
     page = read("docs", "reference", "environment.md")
     missing = {name for name in used if f"`{name}`" not in page}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
@@ -73,9 +75,18 @@ def compiled(folder: Path, *sets: FileSet, language: str = "c11") -> Path:
     library = folder / "exported.so"
     _done([*compiler, *strict, *sources, "-o", library])
     for soname in ("libcuda.so.1", "libamdhip64.so.6"):
-        fake = ["gcc", "-O1", "-fPIC", "-shared", f"-Wl,-soname,{soname}", "-pthread"]
-        _done([*fake, HERE / "fake_driver.c", "-o", folder / soname])
+        (folder / soname).write_bytes(fake_driver(soname))
     return library
+
+
+@functools.cache
+def fake_driver(soname: str) -> bytes:
+    """The library that stands in for a vendor's driver."""
+    fake = ["gcc", "-O1", "-fPIC", "-shared", f"-Wl,-soname,{soname}", "-pthread"]
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, soname)
+        _done([*fake, HERE / "fake_driver.c", "-o", library])
+        return library.read_bytes()
 
 
 def run(library: Path, script: str, driver: str = "libcuda.so.1"):

@@ -67,6 +67,7 @@ def test_a_variant_for_another_system_is_not_run(make: Make, variant: str) -> No
     assert f"KBUILD_EMULATOR_{system.upper().replace('-', '_')}" in finding.hint
 
 
+@pytest.mark.full
 def test_a_variant_for_another_system_runs_in_its_emulator(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,23 @@ def check(make: Make, tmp_path: Path) -> Check:
     return found
 
 
-def one(schema: str, function: str) -> str:
-    """A function, and an op that it implements."""
-    lines = (f'm.def("{schema}");', 'm.impl("f", TORCH_BOX(&f));')
-    return f"{function}\n{registration(*lines)}"
+def numbered(cases: Sequence[tuple[str, str]]) -> tuple[str, int]:
+    """A source with the op and the function of each case, and the line of the first definition.
+
+    What a case calls `f` is `f0` in the first one, `f1` in the second one, and so on: one
+    compilation is enough for all.
+    """
+    functions, lines = "", []
+    for at, (schema, function) in enumerate(cases):
+        functions += re.sub(r"\bf\(", f"f{at}(", function) + "\n"
+        lines += [f'm.def("{schema.replace("f(", f"f{at}(", 1)}");']
+        lines += [f'm.impl("f{at}", TORCH_BOX(&f{at}));']
+    return functions + registration(*lines), functions.count("\n") + 2
+
+
+def by_case(found: list[Finding], number: int) -> list[list[Finding]]:
+    """The findings on each case of a numbered source."""
+    return [[one for one in found if f"schema of `f{at}`" in one.what] for at in range(number)]
 
 
 PLAIN = """\
@@ -59,9 +73,9 @@ GOOD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "results", "function"), GOOD)
-def test_types_that_agree(check: Check, arguments: str, results: str, function: str) -> None:
-    assert check(one(f"f({arguments}) -> {results}", function)) == []
+def test_types_that_agree(check: Check) -> None:
+    source, _ = numbered([(f"f({args}) -> {results}", code) for args, results, code in GOOD])
+    assert check(source) == []
 
 
 WRONG = (
@@ -90,15 +104,14 @@ WRONG = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "results", "function", "words"), WRONG)
-def test_types_that_differ(
-    check: Check, arguments: str, results: str, function: str, words: str
-) -> None:
-    found = check(one(f"f({arguments}) -> {results}", function))
-    assert {finding.severity for finding in found} == {"error"}
-    assert words in found[0].what
-    assert found[0].where == f"{SOURCE}:3"
-    assert f"(`impl` at {SOURCE}:4)" in found[0].what
+def test_types_that_differ(check: Check) -> None:
+    source, line = numbered([(f"f({args}) -> {results}", code) for args, results, code, _ in WRONG])
+    found = by_case(check(source), len(WRONG))
+    for at, (*_, words) in enumerate(WRONG):
+        assert {finding.severity for finding in found[at]} == {"error"}, words
+        assert words in found[at][0].what.replace(f"`f{at}`", "`f`")
+        assert found[at][0].where == f"{SOURCE}:{line + 2 * at}"
+        assert f"(`impl` at {SOURCE}:{line + 2 * at + 1})" in found[at][0].what
 
 
 DOUBTFUL = (
@@ -110,13 +123,11 @@ DOUBTFUL = (
 )
 
 
-@pytest.mark.parametrize(("schema", "function", "words"), DOUBTFUL)
-def test_what_need_not_be_wrong_is_a_warning(
-    check: Check, schema: str, function: str, words: str
-) -> None:
-    (found,) = check(one(schema, function))
-    assert found.severity == "warning"
-    assert words in found.what
+def test_what_need_not_be_wrong_is_a_warning(check: Check) -> None:
+    source, _ = numbered([(schema, function) for schema, function, _ in DOUBTFUL])
+    for (*_, words), findings in zip(DOUBTFUL, by_case(check(source), len(DOUBTFUL)), strict=True):
+        assert [finding.severity for finding in findings] == ["warning"], words
+        assert words in findings[0].what
 
 
 @pytest.mark.parametrize(
@@ -165,7 +176,7 @@ def test_schemas_of_several_literals_and_raw_ones(check: Check) -> None:
 
 
 def test_objects_of_sources_that_are_gone_do_not_count(check: Check, tmp_path: Path) -> None:
-    source = one("f(int n) -> ()", "void f(double n) {}")
+    source, _ = numbered([("f(int n) -> ()", "void f(double n) {}")])
     (tmp_path / ".kbuild" / VARIANT / "tree").mkdir(parents=True)
     ninja = tmp_path / ".kbuild" / VARIANT / "tree" / "build.ninja"
     ninja.write_text("build other.o: CXX other.cpp\n")

@@ -134,21 +134,11 @@ class TestOneLaunch:
         (row,) = rows(here)
         assert row["constants"] == {"HOW": "fast"}
 
-    @pytest.mark.parametrize(
-        ("name", "text", "words"),
-        [
-            ("s.toml", "scal = [{ N = 5 }]", "there is no op `scal`"),
-            ("s.json", '{"scale": [{"N": -5}]}', "scale.cases[0].N: `-5` is not a size"),
-            ("s.json", '{"scale": 5}', "must be a list of cases"),
-            ("s.json", "[", "s.json: "),
-            ("s.json", "[]", "is not a table of ops"),
-        ],
-    )
-    def test_shapes_that_are_wrong(self, tune, here, variant, name, text, words):
-        (here / name).write_text(text)
-        answer = tune("--shapes", name)
+    def test_shapes_that_are_wrong(self, tune, here, variant):
+        (here / "s.toml").write_text("scal = [{ N = 5 }]")
+        answer = tune("--shapes", "s.toml")
         assert answer.code == 3
-        assert words in answer.err
+        assert "there is no op `scal`" in answer.err
 
 
 class TestResuming:

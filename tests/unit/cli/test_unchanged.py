@@ -137,14 +137,12 @@ def test_what_changed_is_looked_at(recorded, here, change):
     assert repeat_build(BUILD) is None
 
 
-@pytest.mark.parametrize("name", ["KBUILD_TOOLCHAIN", "CXX", "CUDA_HOME", "SOURCE_DATE_EPOCH"])
-def test_the_environment_decides(recorded, monkeypatch, name):
-    monkeypatch.setenv(name, "1")
-    assert repeat_build(BUILD) is None
-
-
-def test_what_differs_between_terminals_does_not(recorded, monkeypatch):
-    monkeypatch.setenv("SSH_TTY", "/dev/pts/7")
+def test_the_environment_decides(recorded, monkeypatch):
+    for name in ("KBUILD_TOOLCHAIN", "CXX", "CUDA_HOME", "SOURCE_DATE_EPOCH"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "1")
+            assert repeat_build(BUILD) is None, name
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/7")  # differs between terminals
     assert repeat_build(BUILD) == 0
 
 
@@ -155,12 +153,11 @@ def test_the_command_line_and_the_folder_decide(recorded, here, monkeypatch):
     assert repeat_build(BUILD) is None
 
 
-def test_another_kbuild_looks_itself(recorded, monkeypatch):
-    monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
-    assert repeat_build(BUILD) is None
-
-
-def test_after_an_hour_the_command_runs(recorded, monkeypatch):
+def test_another_kbuild_looks_itself_and_this_one_after_an_hour(recorded, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("kbuild.system.record.package_digest", lambda _: "another")
+        assert repeat_build(BUILD) is None
+    assert repeat_build(BUILD) == 0
     later = time.time() + 3600
     monkeypatch.setattr("kbuild.system.record.time.time", lambda: later)
     assert repeat_build(BUILD) is None

@@ -35,6 +35,7 @@ KEYS = (
 TABLES = st.dictionaries(WORDS, VALUES, max_size=3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", KEYS)
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(EXAMPLES), st.integers(0, 1), VALUES | TABLES | st.lists(TABLES | VALUES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbuild.plan.metadata import (
@@ -68,6 +68,7 @@ def test_required_keys_are_written_even_when_empty() -> None:
     }
 
 
+@settings(max_examples=30)
 @given(
     st.builds(
         Metadata,

@@ -166,7 +166,7 @@ class TestChoice:
         from kernels.variants import _resolve_variant_for_system, parse_variant
         from packaging.version import Version
 
-        choose = loader(*NAMES)
+        choose, variants = loader(*NAMES), [parse_variant(name) for name in NAMES]
         module = torch and SimpleNamespace(__version__=torch, compiled_with_cxx11_abi=lambda: True)
         release = lambda text: text and Version(".".join(text.split(".")[:2]))  # noqa: E731
         choose["_torch"] = lambda: module
@@ -175,9 +175,8 @@ class TestChoice:
         answers = set()
         computes = ("cpu", "cu126", "cu128", "cu129", "cu130", "cu132", "rocm70", "rocm71",
                     "xpu20253", "metal", "cann82", "neuron", "tpu")  # fmt: skip
-        for system, macos, compute in itertools.product(
-            ("Linux", "Darwin", "Windows"), ("", "15.6", "26.1"), computes
-        ):
+        systems = (("Linux", ""), ("Windows", ""), *(("Darwin", v) for v in ("", "15.6", "26.1")))
+        for (system, macos), compute in itertools.product(systems, computes):
             choose["_compute"] = lambda _, compute=compute: compute
             monkeypatch.setattr(platform, "system", lambda system=system: system)
             monkeypatch.setattr(platform, "mac_ver", lambda macos=macos: (macos, ("",) * 3, ""))
@@ -185,8 +184,8 @@ class TestChoice:
                 variant
                 for backend in (compute, "cpu")  # which the client does not fall back to
                 for variant in _resolve_variant_for_system(
-                    [parse_variant(name) for name in NAMES], parse_backend(backend), machine,
-                    system.lower(), release(torch), True if system == "Linux" else None,
+                    variants, parse_backend(backend), machine, system.lower(), release(torch),
+                    True if system == "Linux" else None,
                     release(tvm), Version(macos) if macos else None,
                 )[0]
             ]  # fmt: skip

@@ -89,6 +89,7 @@ def test_who_takes_the_tokens(
     assert unit.threads == max([1, *(int(word[-1]) for word in said if "threads" in word)])
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_object_is_the_same_with_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: JobServer

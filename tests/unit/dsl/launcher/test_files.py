@@ -128,6 +128,7 @@ def test_two_kernels_in_one_extension(driver, tmp_path):
     assert [one.image.split()[1] for one in driver.launches()] == ["BLOCK=64", "BLOCK=128"]
 
 
+@pytest.mark.full
 @pytest.mark.compile
 @pytest.mark.torch
 def test_without_a_driver(loaded):

@@ -8,12 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.dsl.tune.cases import MOST_BYTES, InvalidCase, benchmark_cases, default_cases, make_case
+from kbuild.dsl.tune.cases import (
+    MOST_BYTES,
+    InvalidCase,
+    benchmark_cases,
+    default_cases,
+    make_case,
+    read_shapes,
+)
 from kbuild.dsl.tune.host import Device
 from kbuild.dsl.tune.jobs import is_made_for
 from kbuild.dsl.tune.tuning import TuneResult, TuningProgress, require_complete, tune_models
 from kbuild.ops.model import TuneProposal, TuneSpec
-from kbuild.system.errors import IncompleteError, ToolchainError
+from kbuild.system.errors import ConfigError, IncompleteError, ToolchainError
 from tests.support.sections import op_of, said, text_of
 
 DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}
@@ -66,6 +73,22 @@ class TestTable:
     )
     def test_what_is_wrong(self, tune, words):
         assert words in said(text_of(tune=tune))
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("s.json", '{"k": [{"N": -5}]}', "k.cases[0].N: `-5` is not a size"),
+            ("s.json", '{"k": 5}', "must be a list of cases"),
+            ("s.json", "[", "s.json: "),
+            ("s.json", "[]", "is not a table of ops"),
+            ("s.toml", "k = [{ N = -5 }]", "k.cases[0].N: `-5` is not a size"),
+        ],
+    )
+    def test_what_is_wrong_in_a_file(self, tmp_path, name, text, words):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            read_shapes(tmp_path / name, (op_of(text_of()),))
+        assert words in str(caught.value)
 
 
 class TestCase:

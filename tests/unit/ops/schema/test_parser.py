@@ -130,6 +130,7 @@ class TestAgainstTorch:
             ]
         return value
 
+    @pytest.mark.full
     def test_torchs_own_schemas(self):
         """Every op of Torch whose types kbuild knows; the others are refused in words."""
         read = refused = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def test_mutated_files(project, text):
     assert_speaks(project, text)
 
 
+@pytest.mark.full
 @QUIET
 @given(text=retyped())
 def test_values_of_other_types(project, text):

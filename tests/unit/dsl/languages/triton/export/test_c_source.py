@@ -10,6 +10,10 @@ from kbuild.system.errors import UsageError
 from tests.support.exported_functions import ADD, CODE, FAST, compiled, files, run, symbol
 
 CALL = "call = lambda n, x=32: f(None, c_uint64(x), c_uint64(48), c_uint64(64), c_int32(n))\n"
+# For a library with several functions: `call` calls the one whose name is in `name`.
+SEVERAL = """found = []
+def call(n): return lib[name](None, c_uint64(32), c_uint64(48), c_uint64(64), c_int32(n))
+"""
 
 
 @pytest.fixture(params=["c11", "c++17"])
@@ -93,9 +97,8 @@ def test_what_is_assumed_is_tested(tmp_path):
     assert seen["values"] == [struct.pack("<Q", 16).hex(), struct.pack("<i", 32).hex()]
 
 
-@pytest.mark.parametrize(
-    ("device", "target", "code"),
-    [
+def test_archs(tmp_path):
+    cases = [
         ((8, 0), "sm_80", 0),
         ((8, 9), "sm_80", 0),
         ((8, 0), "sm_86", 209),
@@ -106,11 +109,15 @@ def test_what_is_assumed_is_tested(tmp_path):
         ((10, 3), "sm_100a", 209),
         ((12, 0), "compute_80", 0),
         ((7, 5), "compute_80", 209),
-    ],
-)
-def test_archs(tmp_path, device, target, code):
-    script = CALL + f"fake.fake_capability(*{device})\nsay(fits(), call(1), load())"
-    assert called(tmp_path, script, files(target=target)) == [code] * 3
+    ]
+    sets = [files(target=target, name=f"case_{at}") for at, (_, target, _) in enumerate(cases)]
+    script = SEVERAL + "".join(
+        f"fake.fake_capability(*{device})\nname = {symbol(one)!r}\n"
+        "found.append([lib['fits_' + name](), call(1), lib['load_' + name]()])\n"
+        for (device, *_), one in zip(cases, sets, strict=True)
+    )
+    (found,) = run(compiled(tmp_path, *sets), script + "say(found)")
+    assert found == [[code] * 3 for *_, code in cases]
 
 
 def test_numbers_arrive_as_they_are(tmp_path):
@@ -158,9 +165,8 @@ say(wrong[:5], report()["values"])
     assert nans == ["007e", "c07f"]
 
 
-@pytest.mark.parametrize(
-    ("grid", "n", "code", "wanted"),
-    [
+def test_grids(tmp_path):
+    cases = [
         ("cdiv(n, BLOCK)", 0, 0, None),
         ("n, 0, 1", 5, 0, None),
         ("n - 2", 1, 1, None),
@@ -174,14 +180,15 @@ say(wrong[:5], report()["values"])
         ("0 - (0 - n) // 2", 7, 0, [4, 1, 1]),
         ("2 if n > 4 and not n == 6 else 1", 5, 0, [2, 1, 1]),
         ("(n + 1023) / 1024", 1025, 0, [2, 1, 1]),
-    ],
-)
-def test_grids(tmp_path, grid, n, code, wanted):
-    script = CALL + f"say(call({n}), report())"
-    found, seen = called(tmp_path, script, files(grid=grid))
-    assert found == code
-    assert seen["launches"] == (wanted is not None)
-    assert wanted is None or seen["grid"] == wanted
+    ]
+    sets = [files(grid=grid, name=f"case_{at}") for at, (grid, *_) in enumerate(cases)]
+    script = SEVERAL + "".join(
+        f"name, before = {symbol(one)!r}, report()['launches']\ncode, seen = call({n}), report()\n"
+        "found.append([code, seen['grid'] if seen['launches'] > before else None])\n"
+        for (_, n, *_), one in zip(cases, sets, strict=True)
+    )
+    (found,) = run(compiled(tmp_path, *sets), script + "say(found)")
+    assert found == [[code, wanted] for *_, code, wanted in cases]
 
 
 def test_attributes_of_launches(tmp_path):
@@ -253,17 +260,30 @@ def test_names_that_c_cannot_have(tmp_path):
         files("i32", "größe", "1")
 
 
-@pytest.mark.parametrize(
-    "names",
-    ["x, kb_x", "kb_halves, kb_halves_", "kb_x, KB_MOST_X", "stream, stream_", "uint16_t, int64_t",
-     "NULL, INT64_MAX", "CUstream, CUdeviceptr", "kb_args, kb_grid", "result, kb_result",
-     "kb_bad, kb_bad_", "linux, unix", "kb_fp16, kb_launch", "int, int_"],
-)  # fmt: skip
-def test_names_that_the_functions_use_themselves(tmp_path, names, language):
-    script = "sizes(2, 4)\nsay(f(None, c_float(1), 3), report()['values'][:2], report()['grid'])"
-    exported = files("fp16, i32", names, f"cdiv({names.partition(', ')[2]}, 1)")
-    values = [struct.pack("<e", 1).hex(), struct.pack("<i", 3).hex()]
-    assert called(tmp_path, script, exported, language=language) == [0, values, [3, 1, 1]]
+def test_names_that_the_functions_use_themselves(tmp_path, language):
+    cases = (
+        *(
+            "x, kb_x",
+            "kb_halves, kb_halves_",
+            "kb_x, KB_MOST_X",
+            "stream, stream_",
+            "kb_args, kb_grid",
+        ),
+        *("uint16_t, int64_t", "NULL, INT64_MAX", "CUstream, CUdeviceptr", "result, kb_result"),
+        *("kb_bad, kb_bad_", "linux, unix", "kb_fp16, kb_launch", "int, int_"),
+    )
+    sets = [
+        files("fp16, i32", names, f"cdiv({names.partition(', ')[2]}, 1)", name=f"case_{at}")
+        for at, names in enumerate(cases)
+    ]
+    script = "sizes(2, 4)\nfound = []\n" + "".join(
+        f"code, seen = lib.{symbol(one)}(None, c_float(1), {at}), report()\n"
+        "found.append([code, seen['values'][:2], seen['grid'][0]])\n"
+        for at, one in enumerate(sets, 3)
+    )
+    (found,) = run(compiled(tmp_path, *sets, language=language), script + "say(found)")
+    one = struct.pack("<e", 1).hex()
+    assert found == [[0, [one, struct.pack("<i", at).hex()], at] for at in range(3, 3 + len(cases))]
 
 
 def test_an_image_with_other_parameters():
