@@ -236,7 +236,7 @@ def _saved_configs(kernel: Any) -> Iterator[Any]:
     digest = hashlib.sha256(source.encode()).hexdigest()
     for path in sorted(folder.glob("*.best_config")):
         entry = json.loads(path.read_text("utf-8"))
-        if entry["key"]["fields"]["kernel_source_hash"] == digest:
+        if entry.get("key", {}).get("fields", {}).get("kernel_source_hash") == digest:
             yield helion.Config.from_json(entry["config"])
 
 
