@@ -8,6 +8,7 @@ names and attributes alone.
 # ruff: noqa: SLF001 - attributes of the DSL's values
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
@@ -102,10 +103,15 @@ class CompilationDescriber:
         return {"torch": str(value).partition(".")[2]} if is_dtype else None
 
     def _object(self, value: Any) -> Any:
-        if not self._author_module(type(value).__module__):
+        kind = type(value)
+        if self._author_module(kind.__module__):
+            name = {"object": self._name(kind)}
+        elif dataclasses.is_dataclass(kind) and kind.__module__.partition(".")[0] == "cutlass":
+            name = {"dsl": kind.__name__}
+        else:
             return None
         attributes = {name: self.value(each) for name, each in _attributes(value)}
-        return {"object": self._name(type(value)), "attributes": attributes}
+        return {**name, "attributes": attributes}
 
     def _container(self, value: Any) -> Any:
         if isinstance(value, tuple):

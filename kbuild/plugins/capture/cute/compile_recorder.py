@@ -146,10 +146,26 @@ def answer_for_arch(recorder: CompilationRecorder, cuda: dict[str, Any]) -> None
     cuda["current_device"] = lambda: 0
 
 
+def answer_about_hardware(recorder: CompilationRecorder, kind: Any) -> None:
+    """Let `HardwareInfo` answer for that GPU, too."""
+    if recorder.mode != "record":
+        return
+
+    def multiprocessors(_: Any = None) -> int:
+        import torch
+
+        return int(torch.cuda.get_device_properties().multi_processor_count)
+
+    kind.__init__ = lambda *_: None
+    kind.get_device_multiprocessor_count = multiprocessors
+    kind.get_max_active_clusters = lambda _, cluster_size, **__: multiprocessors() // cluster_size
+
+
 if __name__ == "sitecustomize":
     patches = {
         "cutlass.base_dsl.compiler": ("CompileCallable", record_compilations),
         "cutlass.cute.runtime": ("_Tensor", mark_compact_tensors),
+        "cutlass.utils.hardware_info": ("HardwareInfo", answer_about_hardware),
         "torch.cuda": ("__dict__", answer_for_arch),
     }
     install(Path(__file__).with_name(SETTINGS), CompilationRecorder, patches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import importlib
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from kbuild.dsl.worker.cute import (
     CuteCompiler,
@@ -120,7 +121,7 @@ class RecordedCall:
 
     def _enum(self, enum: str) -> Any:
         owner, _, member = enum.rpartition(".")
-        return getattr(_named(owner) if ":" in owner else _cutlass_enum(owner), member)
+        return getattr(_named(owner) if ":" in owner else _cutlass_class(owner), member)
 
     def _class(self, **described: str) -> Any:
         return _named(described["class"])
@@ -136,7 +137,12 @@ class RecordedCall:
         return functools.partial(self.value(partial), *map(self.value, items), **own)
 
     def _object(self, object: str, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
-        kind = _named(object)
+        return self._instance(_named(object), attributes)
+
+    def _dsl(self, dsl: str, attributes: Mapping[str, Any]) -> Any:
+        return self._instance(_cutlass_class(dsl), attributes)
+
+    def _instance(self, kind: Any, attributes: Mapping[str, Any]) -> Any:
         instance = kind.__new__(kind)
         for name, each in attributes.items():
             # Some of the author's classes are frozen.
@@ -198,12 +204,12 @@ def _named(name: str) -> Any:
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
-def _cutlass_enum(name: str) -> type[enum.Enum]:
-    """The DSL's enumeration of that name, wherever it is defined."""
+def _cutlass_class(name: str) -> type:
+    """The DSL's enumeration or dataclass of that name, wherever it is defined."""
     for module in sorted(name for name in sys.modules if name.partition(".")[0] == "cutlass"):
         value = vars(sys.modules[module]).get(name)
-        if isinstance(value, type) and issubclass(value, enum.Enum):
-            return value
+        if isinstance(value, enum.EnumMeta) or dataclasses.is_dataclass(value):
+            return cast("type", value)
     raise ValueError(f"this release of CuTe DSL has no `{name}`")
 
 
