@@ -58,7 +58,12 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
         "tensors of a captured call have no memory",
         runtime=_CUTE,
         replaced=("cutlass", "cuda", "triton"),
-        recorder=(_CUTE / "compile_recorder.py", _CUTE / "_launch_describe.py", _RECORDER),
+        recorder=(
+            _CUTE / "compile_recorder.py",
+            _CUTE / "_launch_describe.py",
+            _CUTE / "_launch_factories.py",
+            _RECORDER,
+        ),
         ops_of=compiled_ops,
         compiled_as="cute-compiled",
         arch_variable="CUTE_DSL_ARCH",

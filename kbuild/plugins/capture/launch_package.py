@@ -70,6 +70,8 @@ class LaunchKernel:
     """The kernel functions with their launches, each with its `op` and `form`."""
     has_jit: bool
     """True where launches that were not compiled run the DSL."""
+    factories: tuple[str, ...] = ()
+    """See `CaptureSection.factories`."""
 
     @property
     def version(self) -> str:
@@ -106,6 +108,7 @@ def _table(kernels: Sequence[LaunchKernel], targets: Mapping[str, str]) -> dict[
     return {
         "version": kernels[0].version,
         "replaced": captured_language(kernels[0].language.name).replaced,
+        "factories": sorted({name for kernel in kernels for name in kernel.factories}),
         "functions": [function for kernel in kernels for function in kernel.functions],
         "modules": {module_of(source): _relative(target) for source, target in targets.items()},
         "sources": {target: source for source, target in targets.items()},
@@ -149,6 +152,7 @@ def recorded_launches(  # noqa: PLR0917
     all_configs: bool,
     run_kernels: bool,
     archs: Sequence[str] = (),
+    factories: Sequence[str] = (),
 ) -> tuple[list[CapturedFunction], list[str]]:
     """The launches of a command, and sentences about those that cannot be compiled.
 
@@ -163,6 +167,7 @@ def recorded_launches(  # noqa: PLR0917
         run_kernels: whether kernels run; without, their results are not computed.
         archs: archs to run the command for, one after the other, such as `sm_90a`; none to run
             it once, for the GPU at hand or for all.
+        factories: see `CaptureSection.factories`.
 
     Raises:
         CheckError: the command failed.
@@ -175,6 +180,7 @@ def recorded_launches(  # noqa: PLR0917
         answers.mkdir()
         options = {"options": sorted(language.options), "all_configs": all_configs}
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
+        settings |= {"factories": list(factories)}
         env = _recorder_environment(own, language, settings)
         variable = captured_language(language.name).arch_variable
         environments = [{**env, variable: arch} for arch in archs] or [env]

@@ -12,11 +12,16 @@ import dataclasses
 import enum
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbuild.plugins.capture.cute._launch_factories import Factories
 
 _CONSTANT = "Constexpr"
+_FACTORIES = "name it in `factories` of the `capture` table"
 
 
 class UndescribedError(Exception):
@@ -26,9 +31,9 @@ class UndescribedError(Exception):
 class CompilationDescriber:
     """Describes one call of `cute.compile`."""
 
-    def __init__(self, author_module: Callable[[str], str]) -> None:
+    def __init__(self, author_module: Callable[[str], str], factories: Factories) -> None:
         """`author_module` gives the author's name of a module; empty for others."""
-        self._author_module = author_module
+        self._author_module, self._factories = author_module, factories
         self._symbols: list[Any] = []
         """The symbolic integers so far: one that occurs twice is the same number."""
 
@@ -82,12 +87,23 @@ class CompilationDescriber:
         """
         if value is None or type(value) in (bool, int, float, str):
             return value
+        if made := self._made(value):
+            return made
         ways = (self._name_of_module, self._container, self._argument_value, self._function)
         for describe in (*ways, self._object):
             described = describe(value)
             if described is not None:
                 return described
         raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _made(self, value: Any) -> dict[str, Any] | None:
+        """Describe what one of the author's factories has made; None for other values."""
+        made = self._factories.find(value)
+        if made is None:
+            return None
+        keywords = {name: self.value(each) for name, each in sorted(made.kwargs.items())}
+        items = [self.value(item) for item in made.args]
+        return {"made": made.function, "items": items, "keywords": keywords}
 
     def _name_of_module(self, value: Any) -> Any:
         """Describe a class, a dtype or a member of an enumeration; None for other values."""
@@ -187,15 +203,26 @@ class CompilationDescriber:
             return {"method": value.__name__, "of": self.value(value.__self__)}
         return {"function": self._name(value)} if isinstance(value, FunctionType) else None
 
-    def _name(self, value: Any) -> str:
-        """Name of a class or function of the author's, such as `my.ops:Softmax`."""
+    def _name(self, value: Any) -> Any:
+        """Name of a class or function of the author's, such as `my.ops:Softmax`, or its factory."""
         module = self._author_module(value.__module__)
         if not module:
             raise UndescribedError(f"`{value.__module__}.{value.__qualname__}`, not of these files")
-        if "<" in value.__qualname__:
-            raise UndescribedError(f"`{value.__qualname__}`, which another function makes")
+        if made := self._made(value):
+            return made
+        if owner := self._factories.owner_of(value):
+            return {"attribute": owner[1], "of": self.value(owner[0])}
+        if not _is_at_its_name(value):
+            raise UndescribedError(f"`{value.__qualname__}`, which a function makes: {_FACTORIES}")
         return f"{module}:{value.__qualname__}"
 
+
+def _is_at_its_name(value: Any) -> bool:
+    """True if the module of a class or function has it under its name."""
+    found: Any = sys.modules[value.__module__]
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not None
 
 def _is_dtype(kind: type) -> bool:
     """True for `cutlass.Float16` and the like."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ import tvm_ffi  # type: ignore[import-not-found]
 from . import _launch_absent as absent
 from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
+from ._launch_factories import Factories
 
 if TYPE_CHECKING:
     from kbuild.plugins.capture._launch_sources import SourcePackage
@@ -47,6 +49,7 @@ class CompiledPackage(SourcePackage):
     def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
         super().__init__(name, table)
         self._ops = ops
+        self._factories = Factories(table["factories"])
         launches = [each for function in table["functions"] for each in function["launches"]]
         self._places = {each["record"]: (each["op"], each["form"]) for each in launches}
         self._authors = {f"{name}{own}": str(author) for author, own in self._own.items()}
@@ -67,6 +70,7 @@ class CompiledPackage(SourcePackage):
             super().execute(module, source)
         finally:
             absent.importing -= 1
+        self._factories.watch(self._authors[module], vars(sys.modules[module]))
 
     def compile(self, function: Any, *args: Any, options: str = "", **kwargs: Any) -> Any:
         """Return the compiled function: `cute.compile`.
@@ -79,7 +83,7 @@ class CompiledPackage(SourcePackage):
         if options != _OPTIONS:
             raise RuntimeError(f"`cute.compile` with `options={options!r}` cannot be recorded")
         try:
-            described = CompilationDescriber(self._author_module).call(function, args, kwargs)
+            described = CompilationDescriber(self._author_module, self._factories).call(function, args, kwargs)
         except UndescribedError as error:
             raise RuntimeError(f"`cute.compile` with {error} cannot be recorded") from None
         return self._loaded(json.dumps(described))

@@ -19,9 +19,11 @@ from _launch_describe import (  # type: ignore[import-not-found]
     CompilationDescriber,
     UndescribedError,
 )
+from _launch_factories import Factories  # type: ignore[import-not-found]
 from launch_recorder import (  # type: ignore[import-not-found]
     SETTINGS,
     LaunchRecorder,
+    Patches,
     install,
     run_next_sitecustomize,
 )
@@ -32,6 +34,16 @@ _ARCH = "CUTE_DSL_ARCH"
 
 class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
     """Writes the calls of `cute.compile` in some sources to a file."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self.factories = Factories(settings["factories"])
+
+    @property
+    def patches(self) -> Patches:
+        """See `LaunchRecorder.patches`."""
+        factories = dict.fromkeys(self.factories.modules, ("__dict__", watch_factories))
+        return {**_PATCHES, **factories}
 
     def compiled(
         self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_plain: bool
@@ -53,7 +65,7 @@ class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
             self.write({**place, "problem": problem})
             return
         try:
-            record = CompilationDescriber(self._author_module).call(function, args, own)
+            record = CompilationDescriber(self._author_module, self.factories).call(function, args, own)
         except UndescribedError as error:
             self.write({**place, "problem": f"is compiled with {error}"})
             return
@@ -161,12 +173,18 @@ def answer_about_hardware(recorder: CompilationRecorder, kind: Any) -> None:
     kind.get_max_active_clusters = lambda _, cluster_size, **__: multiprocessors() // cluster_size
 
 
+def watch_factories(recorder: CompilationRecorder, namespace: dict[str, Any]) -> None:
+    """Remember what the author's factories in a module make."""
+    recorder.factories.watch(namespace["__name__"], namespace)
+
+
+_PATCHES: Patches = {
+    "cutlass.base_dsl.compiler": ("CompileCallable", record_compilations),
+    "cutlass.cute.runtime": ("_Tensor", mark_compact_tensors),
+    "cutlass.utils.hardware_info": ("HardwareInfo", answer_about_hardware),
+    "torch.cuda": ("__dict__", answer_for_arch),
+}
+
 if __name__ == "sitecustomize":
-    patches = {
-        "cutlass.base_dsl.compiler": ("CompileCallable", record_compilations),
-        "cutlass.cute.runtime": ("_Tensor", mark_compact_tensors),
-        "cutlass.utils.hardware_info": ("HardwareInfo", answer_about_hardware),
-        "torch.cuda": ("__dict__", answer_for_arch),
-    }
-    install(Path(__file__).with_name(SETTINGS), CompilationRecorder, patches)
+    install(Path(__file__).with_name(SETTINGS), CompilationRecorder)
     run_next_sitecustomize(str(Path(__file__).parent))

@@ -110,8 +110,19 @@ class RecordedCall:
     def _dict(self, dict: list[Any]) -> Any:  # noqa: A002
         return {self.value(key): self.value(each) for key, each in dict}
 
-    def _namedtuple(self, namedtuple: str, items: list[Any]) -> Any:
-        return _named(namedtuple)(*map(self.value, items))
+    def _made(self, made: str, items: list[Any], keywords: Mapping[str, Any]) -> Any:
+        own = {name: self.value(each) for name, each in keywords.items()}
+        return _named(made)(*map(self.value, items), **own)
+
+    def _attribute(self, attribute: str, of: Any) -> Any:
+        return getattr(self.value(of), attribute)
+
+    def _named(self, name: Any) -> Any:
+        """Return a class or function: a name, or the description of how it is made."""
+        return _named(name) if isinstance(name, str) else self.value(name)
+
+    def _namedtuple(self, namedtuple: Any, items: list[Any]) -> Any:
+        return self._named(namedtuple)(*map(self.value, items))
 
     def _dtype(self, dtype: str) -> Any:
         return getattr(cutlass, dtype)
@@ -123,11 +134,11 @@ class RecordedCall:
         owner, _, member = enum.rpartition(".")
         return getattr(_named(owner) if ":" in owner else _cutlass_class(owner), member)
 
-    def _class(self, **described: str) -> Any:
-        return _named(described["class"])
+    def _class(self, **described: Any) -> Any:
+        return self._named(described["class"])
 
-    def _function(self, function: str) -> Any:
-        return _named(function)
+    def _function(self, function: Any) -> Any:
+        return self._named(function)
 
     def _method(self, method: str, of: Any) -> Any:
         return getattr(self.value(of), method)
@@ -136,8 +147,8 @@ class RecordedCall:
         own = {name: self.value(each) for name, each in keywords.items()}
         return functools.partial(self.value(partial), *map(self.value, items), **own)
 
-    def _object(self, object: str, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
-        return self._instance(_named(object), attributes)
+    def _object(self, object: Any, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
+        return self._instance(self._named(object), attributes)
 
     def _dsl(self, dsl: str, attributes: Mapping[str, Any]) -> Any:
         return self._instance(_cutlass_class(dsl), attributes)

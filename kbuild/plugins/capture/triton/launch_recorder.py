@@ -58,6 +58,11 @@ class LaunchRecorder:
         """`launch`: record and launch; `measure`: launch without recording; `record`: do not
         launch."""
 
+    @property
+    def patches(self) -> Patches:
+        """Patches of modules that the author's process imports."""
+        return _PATCHES
+
     @cache  # noqa: B019 - one recorder for the process
     def source_of(self, file: str) -> str | None:
         """The project's source that a file is, by path or content; None for other files."""
@@ -320,8 +325,8 @@ _PATCHES: Patches = {
 class RecordingFinder(importlib.abc.MetaPathFinder):
     """Import hook that patches modules of a DSL when they are imported."""
 
-    def __init__(self, recorder: LaunchRecorder, patches: Patches) -> None:
-        self._recorder, self._patches = recorder, patches
+    def __init__(self, recorder: LaunchRecorder) -> None:
+        self._recorder, self._patches = recorder, recorder.patches
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """See `importlib.abc.MetaPathFinder`."""
@@ -342,12 +347,10 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(
-    settings: Path, kind: type[LaunchRecorder] = LaunchRecorder, patches: Patches = _PATCHES
-) -> None:
+def install(settings: Path, kind: type[LaunchRecorder] = LaunchRecorder) -> None:
     """Record what follows, with the settings in a file."""
     recorder = kind(json.loads(settings.read_text("utf-8")))
-    sys.meta_path.insert(0, RecordingFinder(recorder, patches))
+    sys.meta_path.insert(0, RecordingFinder(recorder))
 
 
 def run_next_sitecustomize(own: str) -> None:
