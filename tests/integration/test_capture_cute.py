@@ -41,6 +41,7 @@ runtime._loaded = load
 for call in (
     lambda: package.compiled_scale(names["Float32"], 64, package.Mode.PLAIN),
     lambda: runtime._module("cutlass.cute").make_layout((1, 2)),
+    lambda: package.compiled_scale(names["Float16"], 64, package.Mode.PLAIN, lambda: 1),
     lambda: runtime.compile(lambda x: x, 1, options="--enable-tvm-ffi"),
     lambda: runtime.compile(package.scale, 1),
 ):
@@ -83,7 +84,7 @@ def recorded(project: CommandProject, environment: Path, expect: int = 0) -> str
 def test_from_a_recording_to_a_package(project: CommandProject, environment: Path) -> None:
     recorded(project, environment)
     (function,) = json.loads((project.root / "captured" / "ops.json").read_text())["functions"]
-    assert (function["source"], function["function"]) == ("scale_ops/scale.py", "Scale")
+    assert (function["source"], function["function"]) == ("scale_ops/scale.py", "SignedScale")
     # The author's code takes other options for each of the two.
     archs = sorted(launch["archs"] for launch in function["launches"])
     assert archs == [["10.0a"]] * 4 + [["9.0a"]] * 4
@@ -97,11 +98,14 @@ def test_from_a_recording_to_a_package(project: CommandProject, environment: Pat
     words = (sys.executable, "-c", USE, built["path"])
     done = run(words, cwd=project.cache, env={"PYTHONPATH": str(environment)})
     assert done.returncode == 0, done.stderr
-    *found, missing, kernel_only, foreign, options = done.stdout.splitlines()
+    *found, missing, kernel_only, local, foreign, options = done.stdout.splitlines()
     assert found == ["True"] * 4
-    assert missing.startswith('`cute.compile` was not recorded for {"callable": {"object": "scale_')
+    assert missing.startswith(
+        '`cute.compile` was not recorded for {"callable": {"object": {"made":'
+    )
     assert missing.endswith("`kbuild capture --record -- COMMAND`")
     assert kernel_only.startswith("`cute.make_layout` was called outside of a kernel")
+    assert local.endswith("which none of the `factories` made cannot be recorded")
     assert foreign.endswith("not of these files cannot be recorded")
     assert options.startswith("`cute.compile` with `options=''`")
 
@@ -117,14 +121,30 @@ def test_the_dsl_is_no_fallback(project: CommandProject) -> None:
     assert '`fallback = "jit"` does not exist for `cute`' in output
 
 
+@pytest.mark.parametrize(
+    ("written", "instead", "problem"),
+    [
+        (
+            "self.shapes = [(1, 2)",
+            "self.shapes = [lambda: 1, (1, 2)",
+            "is compiled with `Scale.__init__.<locals>",
+        ),
+        (
+            "return cute.compile(",
+            "return cute.compile[cute.OptLevel(2)](",
+            "is compiled with `cute.compile[...]`, whose options kbuild does not know",
+        ),
+    ],
+)
 def test_a_call_that_cannot_be_recorded_is_named(
-    project: CommandProject, environment: Path
+    project: CommandProject, environment: Path, written: str, instead: str, problem: str
 ) -> None:
     source = project.root / "scale_ops" / "scale.py"
     text = source.read_text()
-    source.write_text(text.replace("self.shapes = [(1, 2)", "self.shapes = [lambda: 1, (1, 2)"))
+    assert written in text
+    source.write_text(text.replace(written, instead))
     try:
         output = recorded(project, environment, expect=6)
     finally:
         source.write_text(text)
-    assert "`Scale` of scale_ops/scale.py is compiled with `Scale.__init__.<locals>" in output
+    assert f"`SignedScale` of scale_ops/scale.py {problem}" in output

@@ -105,8 +105,8 @@ class CaptureSection(Section):
     """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
     files are shipped, and call them."""
     factories: tuple[StrictStr, ...] = ()
-    """Functions that make the classes, functions and objects which `cute.compile` gets, such as
-    `my_ops.mods:make_*` or `my_ops.mods:Mod.make_class`. Calls are recorded with their arguments."""
+    """Functions that make classes, functions and objects for `cute.compile`, such as
+    `my_ops.mods:make_*` or `my_ops.mods:Mod.make_class`; records have their arguments."""
     fallback: Literal["none", "jit"] = "none"
     """`jit`: run Triton for other launches if the user has it; `none`: refuse them."""
     name: StrictStr | None = None

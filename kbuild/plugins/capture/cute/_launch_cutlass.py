@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ._launch_absent import absent
+from ._launch_describe import mark_compact
 from ._launch_hardware import Arch, CurrentDsl, HardwareInfo, NamedBarrier, smem_capacity
 
 
@@ -180,6 +181,13 @@ class _Tensor(Tensor):
         """The dtype, which the author may have changed."""
         return self.element_type
 
+    def mark_compact_shape_dynamic(
+        self, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+    ) -> _Tensor:
+        """Let the size of a dimension be any multiple, in a tensor without gaps."""
+        mark_compact(self, mode, stride_order, divisibility)
+        return self
+
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> _Tensor:
         """Let sizes be any, and strides but that of the leading dimension, which is 1."""
         if leading_dim is None:
@@ -188,6 +196,7 @@ class _Tensor(Tensor):
             if len(ones) > 1 and len(wide) != 1:
                 raise ValueError("the leading dimension of the tensor is not clear")
             leading_dim = (wide if len(ones) > 1 else [*ones, None])[0]
+        vars(self).pop("_kbuild_compact", None)
         self.dynamic_shapes_mask = (1,) * len(self.shape)
         self.dynamic_strides_mask = tuple(int(at != leading_dim) for at in range(len(self.shape)))
         return self
@@ -302,6 +311,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     "cutlass.base_dsl": {},
     "cutlass.base_dsl.enums": {},
     "cutlass.base_dsl.typing": {},
+    "cutlass.pipeline": {},
     "cutlass.utils": {},
     "cuda.bindings.driver": {"CUstream": CUstream},
 }

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kbuild.plugins.capture.cute._launch_factories import Factories
 
 _CONSTANT = "Constexpr"
-_FACTORIES = "name it in `factories` of the `capture` table"
 
 
 class UndescribedError(Exception):
@@ -173,13 +172,13 @@ class CompilationDescriber:
 
     def _dynamic_tensor(self, value: Any) -> dict[str, Any]:
         """Describe a tensor from `from_dlpack`: its sizes and strides are numbers, or any."""
-        if getattr(value, "_kbuild_is_compact", False):
-            raise UndescribedError("a tensor with `mark_compact_shape_dynamic`")
         masks = value.dynamic_shapes_mask, value.dynamic_strides_mask
         shape, strides = (
             [None if is_any else int(number) for number, is_any in zip(numbers, mask, strict=True)]
             for numbers, mask in zip((value.shape, value.stride), masks, strict=True)
         )
+        if hasattr(value, "_kbuild_compact"):
+            shape, strides = _compact_layout(value, shape)
         align = value._assumed_align or max(1, value.element_type.width // 8)
         bits = {"stride_bits": 32} if value._use_32bit_stride else {}
         described = {"dlpack": value.element_type.__name__, "shape": shape, "strides": strides}
@@ -213,8 +212,37 @@ class CompilationDescriber:
         if owner := self._factories.owner_of(value):
             return {"attribute": owner[1], "of": self.value(owner[0])}
         if not _is_at_its_name(value):
-            raise UndescribedError(f"`{value.__qualname__}`, which a function makes: {_FACTORIES}")
+            raise UndescribedError(f"`{value.__qualname__}`, which none of the `factories` made")
         return f"{module}:{value.__qualname__}"
+
+
+def mark_compact(
+    tensor: Any, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+) -> None:
+    """Remember `mark_compact_shape_dynamic`, which attributes of the DSL's tensors do not show."""
+    known = getattr(tensor, "_kbuild_compact", {})
+    tensor._kbuild_compact, tensor._kbuild_order = {**known, mode: divisibility}, stride_order
+
+
+def _compact_layout(tensor: Any, shape: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The sizes of a tensor without gaps, and strides as they follow from sizes that may be any."""
+    divisors: Mapping[int, int] = tensor._kbuild_compact
+    inner_first = sorted(range(len(shape)), key=lambda at: (tensor.stride[at], tensor.shape[at]))
+    if tensor._kbuild_order is not None:
+        inner_first = [*reversed(tensor._kbuild_order)]
+    sizes, strides = [*shape], [*tensor.stride]
+    product, is_any = 1, False
+    for at in inner_first:
+        strides[at] = _any(product) if is_any else product
+        if at in divisors or shape[at] is None:
+            sizes[at], is_any = _any(divisors.get(at, 1)), True
+        product *= divisors.get(at, shape[at] or 1)
+    return sizes, strides
+
+
+def _any(divisor: int) -> Any:
+    """Describe a number that may be any multiple of another one."""
+    return {"divisibility": divisor} if divisor != 1 else None
 
 
 def _is_at_its_name(value: Any) -> bool:
@@ -223,6 +251,7 @@ def _is_at_its_name(value: Any) -> bool:
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not None
+
 
 def _is_dtype(kind: type) -> bool:
     """True for `cutlass.Float16` and the like."""

@@ -83,7 +83,9 @@ class CompiledPackage(SourcePackage):
         if options != _OPTIONS:
             raise RuntimeError(f"`cute.compile` with `options={options!r}` cannot be recorded")
         try:
-            described = CompilationDescriber(self._author_module, self._factories).call(function, args, kwargs)
+            described = CompilationDescriber(self._author_module, self._factories).call(
+                function, args, kwargs
+            )
         except UndescribedError as error:
             raise RuntimeError(f"`cute.compile` with {error} cannot be recorded") from None
         return self._loaded(json.dumps(described))

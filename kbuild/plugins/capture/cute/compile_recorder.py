@@ -18,6 +18,7 @@ from typing import Any
 from _launch_describe import (  # type: ignore[import-not-found]
     CompilationDescriber,
     UndescribedError,
+    mark_compact,
 )
 from _launch_factories import Factories  # type: ignore[import-not-found]
 from launch_recorder import (  # type: ignore[import-not-found]
@@ -65,7 +66,9 @@ class CompilationRecorder(LaunchRecorder):  # type: ignore[misc]
             self.write({**place, "problem": problem})
             return
         try:
-            record = CompilationDescriber(self._author_module, self.factories).call(function, args, own)
+            record = CompilationDescriber(self._author_module, self.factories).call(
+                function, args, own
+            )
         except UndescribedError as error:
             self.write({**place, "problem": f"is compiled with {error}"})
             return
@@ -120,10 +123,17 @@ def mark_compact_tensors(_: CompilationRecorder, kind: Any) -> None:
 
     @functools.wraps(mark)
     def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._kbuild_is_compact = True
+        mark_compact(self, *args, **kwargs)
         return mark(self, *args, **kwargs)
 
-    kind.mark_compact_shape_dynamic = marking
+    layout = kind.mark_layout_dynamic
+
+    @functools.wraps(layout)
+    def marking_layout(self: Any, *args: Any, **kwargs: Any) -> Any:
+        vars(self).pop("_kbuild_compact", None)  # the DSL forgets it, too
+        return layout(self, *args, **kwargs)
+
+    kind.mark_compact_shape_dynamic, kind.mark_layout_dynamic = marking, marking_layout
 
 
 def record_compilations(recorder: CompilationRecorder, kind: Any) -> None:

@@ -7,25 +7,31 @@ import enum
 import functools
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from kbuild.dsl.worker.cute import (
+# Some libraries tell the DSL's functions from their own by this folder, where users have it.
+_PACKAGES = Path(os.environ["TMPDIR"], "site-packages")
+_PACKAGES.symlink_to(sys.path[0])
+sys.path[0] = str(_PACKAGES)
+
+from kbuild.dsl.worker.cute import (  # noqa: E402
     CuteCompiler,
     compile_unless_known,
     intercept_compile,
     write_tvm_ffi,
 )
-from kbuild.dsl.worker.cute_compilation import dynamic_shared, make_portable
-from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.sources import SourceModules
+from kbuild.dsl.worker.cute_compilation import dynamic_shared, make_portable  # noqa: E402
+from kbuild.dsl.worker.protocol import RefusalError  # noqa: E402
+from kbuild.dsl.worker.sources import SourceModules  # noqa: E402
 
-import cutlass  # type: ignore[import-not-found]  # isort: skip - the worker makes it importable
-from cutlass import cute  # isort: skip
-from cutlass.cute import runtime  # type: ignore[import-not-found]  # isort: skip
+import cutlass  # type: ignore[import-not-found]  # noqa: E402  # isort: skip
+from cutlass import cute  # noqa: E402  # isort: skip
+from cutlass.cute import runtime  # type: ignore[import-not-found]  # noqa: E402  # isort: skip
 
 _COMPILED = "compiled"
 _NUMBERS = {"int": 1, "float": 1.0, "bool": True}
@@ -198,8 +204,8 @@ class RecordedCall:
         stride_bits: int = 64,
     ) -> Any:
         stride = cute.sym_int64 if stride_bits == _LONG else cute.sym_int32
-        sizes = tuple(cute.sym_int32() if size is None else size for size in shape)
-        steps = tuple(stride() if step is None else step for step in strides)
+        sizes = tuple(_number_or_any(size, cute.sym_int32) for size in shape)
+        steps = tuple(_number_or_any(step, stride) for step in strides)
         return runtime.make_fake_tensor(self._dtype(dlpack), sizes, steps, assumed_align=align)
 
     def _pointer(self, pointer: str, memory: str, align: int) -> Any:
@@ -208,6 +214,10 @@ class RecordedCall:
 
     def _stream(self, stream: str) -> Any:
         return runtime.make_fake_stream(use_tvm_ffi_env_stream=stream == "current")
+
+
+def _number_or_any(described: Any, make: Callable[..., Any]) -> Any:
+    return described if isinstance(described, int) else make(**(described or {}))
 
 
 def _named(name: str) -> Any:
