@@ -373,7 +373,7 @@ def _record(
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
         archs=compiled_archs(sections.values()) if args.no_run else (),
-        factories=[name for kernel in _kernels(project).values() for name in kernel.factories],
+        watched=[kernel.watched for kernel in _kernels(project).values()],
     )
     for problem in problems:
         ctx.ui.warn(problem)

@@ -62,6 +62,7 @@ _LANGUAGES: Mapping[str, CapturedLanguage] = {
             _CUTE / "compile_recorder.py",
             _CUTE / "_launch_describe.py",
             _CUTE / "_launch_factories.py",
+            _CUTE / "_launch_tuners.py",
             _RECORDER,
         ),
         ops_of=compiled_ops,

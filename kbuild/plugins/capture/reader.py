@@ -156,9 +156,12 @@ class KernelReader:
             )
 
     @property
-    def factories(self) -> tuple[str, ...]:
-        """See `CaptureSection.factories`."""
-        return tuple(name for table in self.launch_tables for name in table.factories)
+    def watched(self) -> dict[str, list[str]]:
+        """See `LaunchKernel.watched`."""
+        return {
+            key: [name for table in self.launch_tables for name in getattr(table, key)]
+            for key in ("factories", "tuners")
+        }
 
     def _tables(self) -> Iterator[tuple[IssueCollector, Mapping[str, Any], CaptureSection]]:
         """The tables without errors, each with its place and its checked form."""
@@ -210,9 +213,9 @@ class KernelReader:
         if has_jit and not way.has_jit:
             message = f'`fallback = "jit"` does not exist for `{language.name}`'
             self.table_issues.error(message, "leave it out: a call that was not recorded fails")
-        if self.factories and not way.compiled_as:
-            message = f"`factories` does not exist for `{language.name}`"
-            self.table_issues.error(message, "leave it out: its launches do not depend on them")
+        if any(self.watched.values()) and not way.compiled_as:
+            message = f"`factories` and `tuners` do not exist for `{language.name}`"
+            self.table_issues.error(message, "leave them out: its launches need neither")
         for number, launched in enumerate(way.ops_of(self.name, captured)):
             # Sections with ops have different names: the kernel's own is used if it has no `op`.
             has_own_name = number == 0 and "op" not in self._table
@@ -233,7 +236,7 @@ class KernelReader:
             functions=tuple(functions),
             # The sources call each other, so one table decides for all of them.
             has_jit=has_jit,
-            factories=self.factories,
+            watched=self.watched,
         )
 
     def _captured_functions(self, digests: SourceDigests) -> Iterator[CapturedFunction]:

@@ -84,6 +84,12 @@ class CurrentDsl:
         major, minor = torch.cuda.get_device_capability()
         return Arch((major, minor, "a" if major >= 9 else ""))  # noqa: PLR2004
 
+    @staticmethod
+    def arch_name() -> str:
+        """The current device's arch as recordings have it, such as `9.0a`."""
+        major, minor, letter = CurrentDsl.get_arch_enum().value
+        return f"{major}.{minor}{letter}"
+
 
 _SMEM_KIB = {"80": 163, "86": 99, "87": 163, "89": 99, "90": 227, "100": 227, "103": 227,
              "110": 227, "120": 99, "121": 99}  # fmt: skip

@@ -254,7 +254,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
     @wraps(bench)
     def _bench(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Launches that only measure a candidate are not recorded.
-        return _in_mode(recorder, "measure", bench, self, *args, **kwargs)
+        return in_mode(recorder, "measure", bench, self, *args, **kwargs)
 
     @wraps(tune)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -275,7 +275,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
                 own = {**kwargs, **config.all_kwargs()}
                 if config.pre_hook is not None:
                     config.pre_hook({**named, **own})
-                _in_mode(recorder, "record", self.fn.run, *args, **own)
+                in_mode(recorder, "record", self.fn.run, *args, **own)
             if interpreted:
                 self.best_config = config = configs[0]
                 if config.pre_hook is not None:
@@ -285,15 +285,16 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         pairs = self.best_config.all_kwargs().items()
         chosen = {name: value for name, value in pairs if _DEFAULTS.get(name, ...) != value}
         if all(isinstance(value, (bool, int, float, str, type(None))) for value in row):
-            recorder.tuned(fn, {"device": _device_name(), "key": row, "config": chosen})
+            recorder.tuned(fn, {"device": device_name(), "key": row, "config": chosen})
         return result
 
     tuner_class.run, tuner_class._bench = run, _bench  # noqa: SLF001
 
 
-def _in_mode(
+def in_mode(
     recorder: LaunchRecorder, mode: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
+    """Call a function while the recorder has another mode."""
     before, recorder.mode = recorder.mode, mode
     try:
         return function(*args, **kwargs)
@@ -307,10 +308,11 @@ def _is_interpreted(kernel: Any) -> bool:
     return type(kernel).__name__ == "InterpretedFunction"
 
 
-def _device_name() -> str:
+def device_name() -> str:
+    """Name of the current GPU."""
     import torch
 
-    return str(torch.cuda.get_device_name())
+    return str(torch.cuda.getdevice_name())
 
 
 Patches = Mapping[str, tuple[str, Callable[[Any, Any], None]]]
