@@ -29,7 +29,7 @@ spec = importlib.util.spec_from_file_location(
 package = importlib.util.module_from_spec(spec)
 sys.modules["package"] = package
 spec.loader.exec_module(package)
-cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0))
+cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0), get_device_name=lambda: "H200")
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 runtime = sys.modules["package._launches"].execute.__self__
 names = sys.modules["package._launch_cutlass"].DTYPES
@@ -37,6 +37,7 @@ runtime._loaded, load = (lambda record: record in runtime._places), runtime._loa
 for dtype in ("Float16", "BFloat16"):
     print(package.compiled_scale(names[dtype], 64, package.Mode.PLAIN))
     print(package.compiled_scale(names[dtype], 64, package.Mode.SQUARE, 2))
+print(package.tuned_scale(names["Float16"], 60))
 runtime._loaded = load
 for call in (
     lambda: package.compiled_scale(names["Float32"], 64, package.Mode.PLAIN),
@@ -83,23 +84,26 @@ def recorded(project: CommandProject, environment: Path, expect: int = 0) -> str
 
 def test_from_a_recording_to_a_package(project: CommandProject, environment: Path) -> None:
     recorded(project, environment)
-    (function,) = json.loads((project.root / "captured" / "ops.json").read_text())["functions"]
+    functions = json.loads((project.root / "captured" / "ops.json").read_text())["functions"]
+    tuned, function = sorted(functions, key=lambda each: len(each["launches"]))
     assert (function["source"], function["function"]) == ("scale_ops/scale.py", "SignedScale")
+    # The first candidate that fits, since nothing is measured without a GPU.
+    assert [row["config"] for row in tuned["tuned"]] == [{"threads": 64}] * 2
     # The author's code takes other options for each of the two.
     archs = sorted(launch["archs"] for launch in function["launches"])
-    assert archs == [["10.0a"]] * 4 + [["9.0a"]] * 4
+    assert archs == [["10.0a"]] * 5 + [["9.0a"]] * 5
     project.commit()
     built = project.built("--toolchain", "wheels", "--variant", VARIANT)
     (extension,) = Path(built["path"]).glob("*.so")
     archs = [image.arch for image in read_device_code(extension).images]
-    assert sorted(archs) == ["10.0a"] * 4 + ["9.0a"] * 4
+    assert sorted(archs) == ["10.0a"] * 5 + ["9.0a"] * 5
     # The author's files import it, and find what the package has in its place.
     assert "cutlass" not in project.kbuild("check", built["path"]).stderr
     words = (sys.executable, "-c", USE, built["path"])
     done = run(words, cwd=project.cache, env={"PYTHONPATH": str(environment)})
     assert done.returncode == 0, done.stderr
     *found, missing, kernel_only, local, foreign, options = done.stdout.splitlines()
-    assert found == ["True"] * 4
+    assert found == ["True"] * 5
     assert missing.startswith(
         '`cute.compile` was not recorded for {"callable": {"object": {"made":'
     )

@@ -197,7 +197,8 @@ def record_choices(recorder: CompilationRecorder, kind: Any) -> None:
     def new_cache(tuner: Any) -> dict[Any, Any]:
         if recorder.mode != "record":
             return RecordedChoices(recorder, tuner)
-        return Choices(functools.partial(first, tuner))
+        choices: dict[Any, Any] = Choices(functools.partial(first, tuner))
+        return choices
 
     kind.__call__, kind._bench = __call__, _bench  # noqa: SLF001
     replace_caches(kind, new_cache)

@@ -13,6 +13,9 @@ from cutlass import Float32, Int32, cute, pipeline
 from cutlass.base_dsl.enums import Arch
 from cutlass.cute.nvgpu import OperandMajorMode
 
+from scale_ops.tuner import Config as Candidate
+from scale_ops.tuner import Tuner
+
 
 class Mode(enum.Enum):
     PLAIN = 0
@@ -78,7 +81,7 @@ def make_scale(sign: float):
 
 
 @cache
-def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
+def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0, threads: int = 0):
     rows = cute.sym_int()
     x, out = (
         cute.runtime.make_fake_tensor(
@@ -87,7 +90,7 @@ def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
         for _ in range(2)
     )
     major = cutlass.base_dsl.BaseDSL._get_dsl().get_arch_enum()
-    threads = 128 if major < Arch.sm_100 else 256
+    threads = threads or (128 if major < Arch.sm_100 else 256)
     kind = make_scale(1.0)
     return cute.compile(
         kind(dtype, Config(threads, mode), OperandMajorMode.K),
@@ -100,6 +103,15 @@ def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options="--enable-tvm-ffi",
     )
+
+
+def scale_with(dtype, columns: int, threads: int):
+    return compiled_scale(dtype, columns, Mode.PLAIN, threads=threads)
+
+
+tuned_scale = Tuner(
+    scale_with, ("dtype", "columns"), [Candidate(threads=threads) for threads in (32, 64, 96)]
+)
 
 
 def scale(x, factor: float, *, bias: float = 0.0, mode: Mode = Mode.PLAIN, shift: int = 0):

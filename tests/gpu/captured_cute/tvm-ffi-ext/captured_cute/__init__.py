@@ -1,3 +1,3 @@
-from .scale_ops.scale import Mode, compiled_scale, scale
+from .scale_ops.scale import Mode, compiled_scale, scale, tuned_scale
 
-__all__ = ["Mode", "compiled_scale", "scale"]
+__all__ = ["Mode", "compiled_scale", "scale", "tuned_scale"]
