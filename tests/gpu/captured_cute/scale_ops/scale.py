@@ -13,9 +13,6 @@ from cutlass import Float32, Int32, cute, pipeline
 from cutlass.base_dsl.enums import Arch
 from cutlass.cute.nvgpu import OperandMajorMode
 
-from scale_ops.tuner import Config as Candidate
-from scale_ops.tuner import Tuner
-
 
 class Mode(enum.Enum):
     PLAIN = 0
@@ -103,15 +100,6 @@ def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0, threads: int
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options="--enable-tvm-ffi",
     )
-
-
-def scale_with(dtype, columns: int, threads: int):
-    return compiled_scale(dtype, columns, Mode.PLAIN, threads=threads)
-
-
-tuned_scale = Tuner(
-    scale_with, ("dtype", "columns"), [Candidate(threads=threads) for threads in (32, 64, 96)]
-)
 
 
 def scale(x, factor: float, *, bias: float = 0.0, mode: Mode = Mode.PLAIN, shift: int = 0):
