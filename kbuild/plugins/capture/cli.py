@@ -64,9 +64,7 @@ def configure(parser: ArgumentParser) -> None:
         help="only this captured function; can be repeated",
     )
     parser.add_argument(
-        "--all-configs",
-        action="store_true",
-        help="record every candidate of autotuned kernels",
+        "--all-configs", action="store_true", help="record every candidate of autotuned kernels"
     )
     parser.add_argument(
         "--no-run",

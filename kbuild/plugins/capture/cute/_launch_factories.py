@@ -39,7 +39,7 @@ class Factories:
     def watch(self, module: str, namespace: dict[str, Any]) -> None:
         """Replace the functions in a module, which is called `module` by the author."""
         names = [name.partition(":")[2] for name in self._names if name.startswith(f"{module}:")]
-        for path, owner, value in list(_routines(namespace)):
+        for path, owner, value in list(_routines(namespace)) if names else ():
             if not any(fnmatchcase(path, name) for name in names):
                 continue
             watched = self._watched(f"{module}:{path}", value)

@@ -66,11 +66,7 @@ class HardwareInfo:
 
     def get_max_active_clusters(self, cluster_size: int) -> int:
         """The number of clusters of so many blocks that run at once, one block on a processor."""
-        import torch
-
-        with torch.cuda.device(self._device):
-            torch.cuda.synchronize()  # makes Torch's context the driver's current one
-            return _active_clusters(self._device, cluster_size)
+        return _active_clusters(self._device, cluster_size)
 
 
 class CurrentDsl:
@@ -150,15 +146,19 @@ def _active_clusters(device: int, size: int) -> int:
     Raises:
         RuntimeError: the driver cannot tell.
     """
-    driver, handle, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, module, function = (ctypes.c_void_p() for _ in range(3))
     shared, count = ctypes.c_int(), ctypes.c_int()
 
     def ask(name: str, *args: Any) -> None:
         if status := getattr(driver, name)(*args):
             raise RuntimeError(f"`{name}` of the CUDA driver failed with status {status}")
 
-    ask("cuModuleLoadData", ctypes.byref(handle), _EMPTY_KERNEL)
-    ask("cuModuleGetFunction", ctypes.byref(function), handle, b"empty")
+    ask("cuInit", 0)
+    ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)  # Torch's context
+    ask("cuCtxPushCurrent_v2", context)
+    ask("cuModuleLoadData", ctypes.byref(module), _EMPTY_KERNEL)
+    ask("cuModuleGetFunction", ctypes.byref(function), module, b"empty")
     ask("cuDeviceGetAttribute", ctypes.byref(shared), _MAX_SHARED_PER_BLOCK, device)
     ask("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, shared)
     ask("cuFuncSetAttribute", function, _ANY_CLUSTER_SIZE, 1)
@@ -167,5 +167,7 @@ def _active_clusters(device: int, size: int) -> int:
         (size, 1, 1), (128, 1, 1), shared.value, None, ctypes.pointer(cluster), 1
     )
     ask("cuOccupancyMaxActiveClusters", ctypes.byref(count), function, ctypes.byref(config))
-    ask("cuModuleUnload", handle)
+    ask("cuModuleUnload", module)
+    ask("cuCtxPopCurrent_v2", ctypes.byref(context))
+    ask("cuDevicePrimaryCtxRelease_v2", device)
     return count.value
