@@ -387,7 +387,7 @@ def _record(
         after = before.merged(functions)
         launches = sum(len(function.launches) for function in after.functions)
         more = launches - sum(len(function.launches) for function in before.functions)
-        if not after.functions:
+        if not launches:
             hint = "the command has to import the files in `src`, and to launch their kernels"
             raise CheckError(f"the command launched no kernel of kernel.{name}", (), hint=hint)
         file = captured_file(name)
