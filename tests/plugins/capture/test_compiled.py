@@ -132,7 +132,7 @@ def make_scale(by: float) -> Any:
 def test_what_a_factory_makes_is_described_by_its_call() -> None:
     FACTORIES.watch("own", globals())
     kind = make_scale(by=2.0)
-    made = {"made": "own:make_scale", "items": [], "keywords": {"by": 2.0}}
+    made = {"call": "own:make_scale", "items": [], "keywords": {"by": 2.0}}
     call = described(kind.Bias(3), apply=kind)
     assert call["callable"]["attributes"] == {"apply": made}
     name = {"attribute": "Bias", "of": made}
@@ -173,7 +173,7 @@ def test_the_driver_counts_active_clusters(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_messages_name_a_call_by_its_callable_and_tensors() -> None:
     tensors = [FIXED, {**FIXED, "shape": [None, 8]}, None, {"number": "int"}]
-    made = {"made": "own:make_scale", "items": ["gelu"], "keywords": {"by": 2.0}}
+    made = {"call": "own:make_scale", "items": ["gelu"], "keywords": {"by": 2.0}}
     for kind, name in (("own:Scale", "Scale"), (made, "make_scale(gelu)")):
         record = {"callable": {"object": kind, "attributes": {}}, "arguments": tensors}
         constants = (("record", json.dumps(record)),)

@@ -86,8 +86,8 @@ class CompilationDescriber:
         """
         if value is None or type(value) in (bool, int, float, str):
             return value
-        if made := self._made(value):
-            return made
+        if call := self._factory_call(value):
+            return call
         ways = (self._name_of_module, self._container, self._argument_value, self._function)
         for describe in (*ways, self._object):
             described = describe(value)
@@ -95,14 +95,14 @@ class CompilationDescriber:
                 return described
         raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
-    def _made(self, value: Any) -> dict[str, Any] | None:
-        """Describe what one of the author's factories has made; None for other values."""
-        made = self._factories.find(value)
-        if made is None:
+    def _factory_call(self, value: Any) -> dict[str, Any] | None:
+        """Describe the call of an author's factory that returned the value; None for others."""
+        call = self._factories.call_of(value)
+        if call is None:
             return None
-        keywords = {name: self.value(each) for name, each in sorted(made.kwargs.items())}
-        items = [self.value(item) for item in made.args]
-        return {"made": made.function, "items": items, "keywords": keywords}
+        keywords = {name: self.value(each) for name, each in sorted(call.kwargs.items())}
+        items = [self.value(item) for item in call.args]
+        return {"call": call.function, "items": items, "keywords": keywords}
 
     def _name_of_module(self, value: Any) -> Any:
         """Describe a class, a dtype or a member of an enumeration; None for other values."""
@@ -207,8 +207,8 @@ class CompilationDescriber:
         module = self._author_module(value.__module__)
         if not module:
             raise UndescribedError(f"`{value.__module__}.{value.__qualname__}`, not of these files")
-        if made := self._made(value):
-            return made
+        if call := self._factory_call(value):
+            return call
         if owner := self._factories.owner_of(value):
             return {"attribute": owner[1], "of": self.value(owner[0])}
         if not _is_at_its_name(value):
@@ -247,10 +247,10 @@ def _any(divisor: int) -> Any:
 
 def _is_at_its_name(value: Any) -> bool:
     """True if the module of a class or function has it under its name."""
-    found: Any = sys.modules[value.__module__]
+    named: Any = sys.modules[value.__module__]
     for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is not None
+        named = getattr(named, name, None)
+    return named is not None
 
 
 def _is_dtype(kind: type) -> bool:

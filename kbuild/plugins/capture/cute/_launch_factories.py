@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 
-class Made(NamedTuple):
-    """A value with the call that made it."""
+class FactoryCall(NamedTuple):
+    """A call of a factory, and what it returned."""
 
     value: Any
     function: str
@@ -29,7 +29,7 @@ class Factories:
     def __init__(self, names: Sequence[str]) -> None:
         """`names` are such as `my.ops:make_*` or `my.ops:Mod.make_class`."""
         self._names = names
-        self._made: dict[int, Made] = {}
+        self._calls: dict[int, FactoryCall] = {}
 
     @property
     def modules(self) -> set[str]:
@@ -49,28 +49,28 @@ class Factories:
                 setattr(owner, value.__name__, watched)
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        made = self._made
+        calls = self._calls
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             value = function(*args, **kwargs)
             # A function that returns a value again does not make it.
-            if id(value) not in made and hasattr(value, "__dict__"):
-                made[id(value)] = Made(value, name, args, kwargs)
+            if id(value) not in calls and hasattr(value, "__dict__"):
+                calls[id(value)] = FactoryCall(value, name, args, kwargs)
             return value
 
         return call
 
-    def find(self, value: Any) -> Made | None:
-        """How a value was made; None for others."""
-        return self._made.get(id(value))
+    def call_of(self, value: Any) -> FactoryCall | None:
+        """The call that returned a value; None for other values."""
+        return self._calls.get(id(value))
 
     def owner_of(self, value: type) -> tuple[type, str] | None:
-        """The class that was made with another one as its attribute, and the attribute's name."""
-        for made in self._made.values():
-            for name, each in vars(made.value).items() if isinstance(made.value, type) else ():
+        """The class from a factory that has another one as an attribute, and its name there."""
+        for call in self._calls.values():
+            for name, each in vars(call.value).items() if isinstance(call.value, type) else ():
                 if each is value:
-                    return made.value, name
+                    return call.value, name
         return None
 
 

@@ -1,4 +1,4 @@
-"""What an author's host code asks the DSL about the GPU."""
+"""Answers to what an author's host code asks about the GPU."""
 
 from __future__ import annotations
 

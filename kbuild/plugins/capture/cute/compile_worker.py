@@ -116,9 +116,9 @@ class RecordedCall:
     def _dict(self, dict: list[Any]) -> Any:  # noqa: A002
         return {self.value(key): self.value(each) for key, each in dict}
 
-    def _made(self, made: str, items: list[Any], keywords: Mapping[str, Any]) -> Any:
+    def _call(self, call: str, items: list[Any], keywords: Mapping[str, Any]) -> Any:
         own = {name: self.value(each) for name, each in keywords.items()}
-        return _named(made)(*map(self.value, items), **own)
+        return _named(call)(*map(self.value, items), **own)
 
     def _attribute(self, attribute: str, of: Any) -> Any:
         return getattr(self.value(of), attribute)

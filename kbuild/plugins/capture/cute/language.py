@@ -63,10 +63,10 @@ def _short_name(described: Any) -> str:
             return _short_name(described[key])
     values = [*described["items"], *described["keywords"].values()]
     given = [
-        _short_name(each) if "made" in each else "" for each in values if isinstance(each, dict)
+        _short_name(each) if "call" in each else "" for each in values if isinstance(each, dict)
     ]
     given += [each for each in values if isinstance(each, str)]
-    return f"{_short_name(described['made'])}({', '.join(filter(None, given))})"
+    return f"{_short_name(described['call'])}({', '.join(filter(None, given))})"
 
 
 def _tensor_type(described: Any) -> str:
