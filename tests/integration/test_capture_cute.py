@@ -37,7 +37,7 @@ runtime._loaded, load = (lambda record: record in runtime._places), runtime._loa
 for dtype in ("Float16", "BFloat16"):
     print(package.compiled_scale(names[dtype], 64, package.Mode.PLAIN))
     print(package.compiled_scale(names[dtype], 64, package.Mode.SQUARE, 2))
-print(package.tuned_scale(names["Float16"], 60))
+print(package.tuned_scale(names["Float16"], 64))
 runtime._loaded = load
 for call in (
     lambda: package.compiled_scale(names["Float32"], 64, package.Mode.PLAIN),
