@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long to compile as the headers that every unit includes."""
+_LAUNCHER_SIZE = 300_000.0
+"""The same for the launcher of a kernel in a DSL, beside images of Triton. Those of other DSLs take
+longer, and the rest is then not estimated before a launcher was compiled."""
 _FINISH_SIZE = 5_000.0
 """The same for linking, checking and loading a library."""
 _ELSEWHERE = 32
@@ -218,9 +221,9 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
         filler_for(context, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as aot_compiler,
     ):
-        expected = expected_units(context.project.root, plans)
+        expected, is_guessed = expected_units(context.project.root, plans)
         with services.ui.progress(title, sum(map(len, expected.values()))) as progress:
-            together = CombinedProgress(progress, expected)
+            together = CombinedProgress(progress, expected, is_guessed=is_guessed)
 
             def attempt(plan: VariantPlan) -> BuildResult:
                 tell = together.part(plan.variant)
@@ -250,8 +253,13 @@ def _build_in_parallel(context: BuildContext, plans: Sequence[VariantPlan]) -> l
         return _finish(context, results, run)
 
 
-def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[str, float]]:
-    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources."""
+def expected_units(
+    root: Path, plans: Sequence[VariantPlan]
+) -> tuple[dict[str, dict[str, float]], bool]:
+    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources.
+
+    The second value is True without earlier builds: the sizes say little about different kinds.
+    """
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
     from kbuild.system.executor import IMAGES
 
@@ -279,13 +287,16 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
                 count = 0 if facts in shared else max(counts[target], 1)
                 own[f"{IMAGES}{kernel.name} for {target}"] = count * _HEADERS_SIZE
                 shared.add(facts)
+            launcher = f".kbuild/{plan.variant}/project/aot/{kernel.name}.cpp"
+            own[launcher] = _LAUNCHER_SIZE
     known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}
     # Sizes become seconds at the speed of those units whose time is known.
     rate = sum(seconds[path] for path in known) / sum(known.values()) if known else 1.0
-    return {
+    expected = {
         variant: {path: seconds.get(path, size * rate) for path, size in own.items()}
         for variant, own in sizes.items()
     }
+    return expected, not known
 
 
 def _image_counts(kernel: AotKernel, root: Path) -> Counter[str]:

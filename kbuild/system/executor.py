@@ -6,10 +6,11 @@ A task is a variant's build, which starts compilers of its own. A unit is compil
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import PurePath
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Generic, TypeVar
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 _POLL = 0.2
 _PREPARED_AHEAD = 2
 """Variants that are prepared while others have all tokens."""
+_MOST_UNKNOWN = 1 / 3
+"""Share of the remaining time that may be of kinds of units of which none has ended."""
 _PREPARATIONS = BoundedSemaphore(2)
 """Number of variants that are prepared at a time."""
 
@@ -161,6 +164,11 @@ def _is_of(unit: str, kernel: str) -> bool:
     return kernel.startswith(IMAGES) and unit.startswith(f"{kernel} for ")
 
 
+def _kind(unit: str) -> str:
+    """The kind of a unit: units of one kind advance at one speed."""
+    return IMAGES if unit.startswith(IMAGES) else PurePath(unit).suffix
+
+
 class CombinedProgress:
     """One display for the progress of several builds, whose total does not change."""
 
@@ -169,6 +177,8 @@ class CombinedProgress:
         progress: Progress,
         expected: Mapping[str, Mapping[str, float]],
         clock: Clock = time.monotonic,
+        *,
+        is_guessed: bool = True,
     ) -> None:
         """Expect units of builds.
 
@@ -176,17 +186,20 @@ class CombinedProgress:
             progress: shows it.
             expected: build -> unit -> how long it takes, in any unit of time.
             clock: seconds.
+            is_guessed: False if the durations of units of different kinds can be compared.
         """
         self._progress, self._clock, self._began = progress, clock, clock()
         self._lock = Lock()
-        self._expected = expected
+        self._expected, self._is_guessed = expected, is_guessed
         self._counts = {name: (0, len(units)) for name, units in expected.items()}
         self._left = {name: dict(units) for name, units in expected.items()}
         self._duration = sum(sum(units.values()) for units in expected.values())
         self._advanced_at: dict[str, float] = {}
         """Builds that run -> when a unit of theirs ended last."""
-        self._busy_s = 0.0
-        """Seconds of all builds until their last unit that has ended."""
+        self._past: defaultdict[str, float] = defaultdict(float)
+        """Kind -> expected duration of what is done."""
+        self._busy_s: defaultdict[str, float] = defaultdict(float)
+        """Kind -> seconds of all builds until units of the kind ended."""
 
     def part(self, name: str) -> Callable[[int, int, str], None]:
         """Display of one build's progress, phase after phase."""
@@ -201,28 +214,33 @@ class CombinedProgress:
                     base = before  # another phase: images of each kernel, then objects
                 kernel, _, rest = label.partition(": ")
                 units = [unit for unit in self._expected[name] if _is_of(unit, kernel)]
+                share = done / total if total else 0.0
+                self._advance(name, units or [label], share if units else 1.0)
                 label = rest if units else label
                 last, room = (done, total), min(len(units) or size, size - base)
                 # The total is fixed: a phase of more steps than expected takes smaller ones.
                 ahead = done if total <= room else done * room // total
                 self._counts[name] = (max(before, base + ahead), size)
-                self._advance(name, units, label, done / total if total else 0.0)
                 self._show(label if len(self._counts) == 1 else f"{name}: {label}")
 
         return update
 
-    def _advance(self, name: str, images: Sequence[str], label: str, share: float) -> None:
-        """Take off what is done: a unit, or a share of those that stand for a kernel's images."""
+    def _advance(self, name: str, units: Sequence[str], share: float) -> None:
+        """Take off what is done: a share of each of some units."""
         left, now = self._left[name], self._clock()
-        left.pop(label, None)
-        for unit in images:
-            left[unit] = min(left[unit], self._expected[name][unit] * (1 - share))
-        self._busy_s += now - self._advanced_at.get(name, now)
+        for unit in units:
+            if unit in left:
+                rest = min(left[unit], self._expected[name][unit] * (1 - share))
+                self._past[_kind(unit)] += left[unit] - rest
+                left[unit] = rest
+        self._busy_s[_kind(units[0])] += now - self._advanced_at.get(name, now)
         self._advanced_at[name] = now
 
     def finish(self, name: str) -> None:
         """A build has ended, also without telling of all its units."""
         with self._lock:
+            if name in self._advanced_at:
+                self._advance(name, [f"{name}.so"], 1.0)
             self._advanced_at.pop(name, None)
             self._counts[name] = (len(self._expected[name]),) * 2
             self._left[name].clear()
@@ -235,16 +253,31 @@ class CombinedProgress:
     def _left_s(self) -> float | None:
         """Seconds that the rest takes at the speed until now; None while that says little."""
         now = self._clock()
-        rest = sum(sum(units.values()) for units in self._left.values())
-        past = self._duration - rest
         done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
-        if not past or past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM:
+        past, busy_s = sum(self._past.values()), sum(self._busy_s.values())
+        early = past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM
+        if not past or not busy_s or early:
             return None
-        # The last units of a build are long, and nobody says how far they are: what each build has
-        # in hand advances as fast as what it has done.
-        speed = past / self._busy_s if self._busy_s else 0.0
-        hidden = sum(
-            min((now - since) * speed, max(self._left[name].values(), default=0.0))
+        overall, unknown = busy_s / past, 0.0
+        seconds: dict[str, list[float]] = {}
+        for name, units in self._left.items():
+            seconds[name] = []
+            for unit, rest in units.items():
+                kind = _kind(unit)
+                is_known = self._past[kind] and self._is_guessed
+                each = rest * (self._busy_s[kind] / self._past[kind] if is_known else overall)
+                unknown += 0.0 if is_known or not self._is_guessed else each
+                seconds[name].append(each)
+        # The last units of a build are long, and nobody says how far they are: a build has worked
+        # on one of them since its last one ended.
+        hidden = {
+            name: min(now - since, max(seconds[name], default=0.0))
             for name, since in self._advanced_at.items()
-        )
-        return (now - self._began) * (rest - hidden) / (past + hidden)
+        }
+        rest_s = {name: sum(units) - hidden.get(name, 0.0) for name, units in seconds.items()}
+        if unknown > sum(rest_s.values()) * _MOST_UNKNOWN:
+            return None
+        # Builds share the processors: so many seconds of builds passed in one.
+        running_s = sum(now - since for since in self._advanced_at.values())
+        at_once = max((busy_s + running_s) / max(now - self._began, 1e-9), 1.0)
+        return max(sum(rest_s.values()) / at_once, max(rest_s.values(), default=0.0))

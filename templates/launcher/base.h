@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"  // each kernel needs some of what follows
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
@@ -31,11 +33,12 @@ namespace kbuild {
 struct AotSection {
   const char* name;
   int launches;
-  void (*preload)(int device);
+  void (*visit)(int device, bool is_loaded);
   bool (*choose)(int launch, int candidate);
   AotSection* next;
 };
 __attribute__((visibility("hidden"))) inline AotSection* aot_sections = nullptr;
+__attribute__((visibility("hidden"))) inline std::atomic<bool> reported_devices[64] = {};
 }  // namespace kbuild
 
 namespace {
@@ -47,11 +50,29 @@ constexpr int kMostDevices = 64;
 constexpr int kMostDims = 64;
 
 // ---------------------------------------------------------------------------------------------
+// The use of images, for `kbuild capture --coverage`: where its variable is set, lines in a file of the process
+
+const char* coverage_folder() { return std::getenv("KBUILD_COVERAGE"); }
+
+KBUILD_COLD void report_use(std::initializer_list<std::string> words) {
+  const char* const folder = coverage_folder();
+  if (folder == nullptr) return;
+  Dl_info library = {};
+  dladdr(&kbuild::aot_sections, &library);
+  std::string line = library.dli_fname == nullptr ? "" : library.dli_fname;
+  for (const std::string& word : words) line += "\t" + word;
+  std::FILE* const file = std::fopen((std::string(folder) + "/" + std::to_string(getpid())).c_str(), "a");
+  if (file == nullptr) return;
+  std::fprintf(file, "%s\n", line.c_str());
+  std::fclose(file);
+}
+
+// ---------------------------------------------------------------------------------------------
 // Errors
 
 // No image was made for a call. Ops with a fallback run that instead.
 struct NoImage : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit NoImage(const std::string& why) : std::runtime_error(why) { report_use({"missing", why}); }
 };
 
 KBUILD_COLD std::string quoted(const std::string& text) { return "`" + text + "`"; }

@@ -1,14 +1,26 @@
 // ---------------------------------------------------------------------------------------------
 // Which image fits
 
+// Load all images that a device can run, of the whole extension; or only report that they exist.
+KBUILD_COLD void visit_sections(int device, bool is_loaded) {
+  for (kbuild::AotSection* one = kbuild::aot_sections; one != nullptr; one = one->next) {
+    one->visit(device, is_loaded);
+  }
+}
+
 KBUILD_COLD const Device& learn(const char* op, int index) {
   if (index < 0 || index >= kMostDevices) refuse(op, "there is no device " + std::to_string(index));
-  const std::lock_guard<std::mutex> lock(loading);
   Device& device = devices[index];
-  if (!device.known.load(std::memory_order_relaxed)) {
-    device.index = index;
-    describe(op, device);
-    device.known.store(true, std::memory_order_release);
+  {
+    const std::lock_guard<std::mutex> lock(loading);
+    if (!device.known.load(std::memory_order_relaxed)) {
+      device.index = index;
+      describe(op, device);
+      device.known.store(true, std::memory_order_release);
+    }
+  }
+  if (coverage_folder() != nullptr && !kbuild::reported_devices[index].exchange(true)) {
+    visit_sections(index, false);
   }
   return device;
 }

@@ -28,6 +28,7 @@ KBUILD_COLD void* load(const char* op, const Image& image, const Device& device)
   const Code& code = codes[image.code];
   Loaded& own = loaded[image.code];
   if (void* kernel = own.kernel[device.index].load(std::memory_order_relaxed)) return kernel;
+  report_use({"loaded", section_name, std::to_string(image.code)});
   CuResult result = 0;
   if (own.any == nullptr) {
     void *library = nullptr, *kernel = nullptr;

@@ -9,6 +9,7 @@ KBUILD_COLD void* load(const char* op, const Image& image, const Device& device)
   const Code& code = codes[image.code];
   std::atomic<void*>& own = loaded[image.code].kernel[device.index];
   if (void* kernel = own.load(std::memory_order_relaxed)) return kernel;
+  report_use({"loaded", section_name, std::to_string(image.code)});
   void *module = nullptr, *kernel = nullptr;
   static std::vector<unsigned char> binaries[kCodes];  // the driver may not copy them
   int result = driver().load(&module, binary_of(code, blob, binaries[image.code]));

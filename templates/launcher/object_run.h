@@ -11,6 +11,7 @@ KBUILD_COLD void load_object(const char* op, const Image& image, const Device& d
   const std::lock_guard<std::mutex> lock(loading);
   std::atomic<bool>& is_loaded = loaded_objects[image.code].on[device.index];
   if (is_loaded.load(std::memory_order_relaxed)) return;
+  report_use({"loaded", section_name, std::to_string(image.code)});
   const Object& object = objects[image.code];
   const char* text = object.load == nullptr ? nullptr : object.load(device);
   if (text != nullptr) {

@@ -49,19 +49,31 @@ void start(const Launch& launch, const Image& image, const Device& device, const
 // ---------------------------------------------------------------------------------------------
 // Loading ahead, and choosing by hand
 
-KBUILD_COLD void preload_launch(const Launch& launch, const Device& device) {
+KBUILD_COLD void report_image(const Launch& launch, int variant, const Image& image) {
+  int span = 0;  // of a kind of call and a candidate
+  while (launch.spans[span + 1] <= uint32_t(variant)) ++span;
+  std::string constants;
+  for (int i = 0; i < launch.constant_count; ++i) {
+    constants += (i ? ", " : "") + std::string(launch.constant_names[i]) + " = " +
+                 constant_said(launch, i, launch.constants[Int(variant) * launch.constant_count + i]);
+  }
+  report_use({"image", section_name, std::to_string(image.code), launch.op, launch.function,
+              std::to_string(launch.indices[span % launch.candidates]), archs[image.arch].name,
+              std::to_string(image.tier), constants});
+}
+
+KBUILD_COLD void visit_images(const Launch& launch, const Device& device, bool is_loaded) {
   for (int variant = 0; variant < launch.variant_count; ++variant) {
     const uint64_t best = resolve(launch, variant, device);
     for (int tier = 0; tier < kTiers; ++tier) {
       const Image* image = image_of(best, tier);
-      if (image != nullptr) kernel_of(launch.op, *image, device);
+      if (image == nullptr) continue;
+      if (is_loaded) {
+        kernel_of(launch.op, *image, device);
+      } else {
+        report_image(launch, variant, *image);
+      }
     }
-  }
-}
-
-KBUILD_COLD void preload_all(int device) {
-  for (kbuild::AotSection* one = kbuild::aot_sections; one != nullptr; one = one->next) {
-    one->preload(device);
   }
 }
 

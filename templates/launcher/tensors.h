@@ -36,8 +36,10 @@ void check_device(const char* op, const char* name, const DeviceArgument& argume
 
 [[noreturn]] KBUILD_COLD void wrong_dtype(const char* op, const char* name, const Tensor& tensor,
                                           const char* const* supported, int count) {
-  refuse(op, quoted(name) + " is " + dtype_words(tensor) + "; it takes " +
-                 listed(supported, count, "or"));
+  const std::string why = quoted(name) + " is " + dtype_words(tensor) + "; it takes " +
+                          listed(supported, count, "or");
+  report_use({"missing", quoted(op) + ": " + why});
+  refuse(op, why);
 }
 
 [[noreturn]] KBUILD_COLD void different_dtypes(const char* op, const char* a, const Tensor& x,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import importlib.machinery
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,18 @@ class SourcePackage(ABC):
         namespace["__builtins__"] = self._builtins
         namespace["__kbuild_source__"] = self._table["sources"][source]
         exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
+
+    @property
+    def is_covered(self) -> bool:
+        """True if calls without an image are listed: `kbuild capture --coverage` runs this."""
+        return "KBUILD_COVERAGE" in os.environ
+
+    def report_missing(self, why: str) -> None:
+        """List a call without an image, where such calls are listed."""
+        if self.is_covered:
+            path = Path(os.environ["KBUILD_COVERAGE"]) / str(os.getpid())
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\t".join((str(self._folder), "missing", why)) + "\n")
 
     def _is_replaced(self, name: str) -> bool:
         return any(name == top or name.startswith(f"{top}.") for top in self._table["replaced"])

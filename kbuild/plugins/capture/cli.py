@@ -53,6 +53,12 @@ def configure(parser: ArgumentParser) -> None:
         help="fail if a function or kernel has changed since it was captured",
     )
     modes.add_argument(
+        "--coverage",
+        action="store_true",
+        help="run the command behind `--` with packages that kbuild has built, list the images "
+        "that it calls and those that it does not, and fail if a call has no image",
+    )
+    modes.add_argument(
         "--package",
         action="store_true",
         help="rewrite build.toml of a Python-only project, so that its launches are compiled",
@@ -80,14 +86,19 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Capture functions, record launches, check either, or prepare the project.
+    """Capture functions, record launches, check either, run a program, or prepare the project.
 
     Raises:
         UsageError: no section captures launches, or no command is given.
         CheckError: the command failed, or launches are missing or out of date.
     """
     from kbuild.plan.project import open_project
+    from kbuild.plugins.capture.show import show_captured
 
+    if args.coverage:
+        from kbuild.plugins.capture.coverage import cover
+
+        return cover(args, ctx)
     if args.package:
         from kbuild.plugins.capture.launch_package import package_captured
 
@@ -98,7 +109,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         if not functions:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
             raise UsageError("no kernel of this project captures a function", hint=hint)
-        return (_show if args.show else _capture)(project, functions, args, ctx)
+        return (show_captured if args.show else _capture)(project, functions, args, ctx)
     sections = {
         name: project.dsl_sections[name][0]
         for name, kernel in _kernels(project).items()
@@ -259,35 +270,6 @@ def _write(
     }
 
 
-def _show(
-    project: Project,
-    functions: Sequence[tuple[str, DslSection, Declaration]],
-    args: Namespace,
-    ctx: Services,
-) -> int:
-    """Print what was captured."""
-    from kbuild.dsl.candidates import planned_image_texts
-    from kbuild.plugins.capture.description import read_description, wrapper_file
-    from kbuild.plugins.capture.show import shown
-    from kbuild.plugins.capture.wrappers import captured_kernel
-
-    descriptions, lines = [], list[str]()
-    for name, section, declaration in functions:
-        file = wrapper_file(name, declaration.name)
-        path = project.root / file
-        if not path.is_file():
-            raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
-        description = read_description(path.read_text("utf-8"), file)
-        descriptions.append(description)
-        kernel = captured_kernel(name, section, description["ops"], description["name"])
-        lines += shown(description, planned_image_texts(kernel, project.root))
-    if args.json:
-        ctx.ui.data_json({"captured": descriptions})
-    else:
-        ctx.ui.data("\n".join(lines) + "\n")
-    return 0
-
-
 def _texts(project: Project, section: DslSection) -> SourceDigests:
     from kbuild.plugins.capture.function_digests import SourceDigests
 
@@ -324,13 +306,13 @@ def _check(
             elif digest != function.digest:
                 message = f"`{function.name}` in {function.source} has changed"
                 problems.append(f"{file}: {message} since its launches were captured")
-    if args.json:
-        ctx.ui.data_json({"problems": problems})
     if problems:
         findings = [{"message": problem} for problem in problems]
         hint = f"run `{_RECORD}`" if sections else "run `kbuild capture`"
         hint = f"{hint}, and commit the files"
         raise CheckError("\n".join(problems), findings, hint=hint)
+    if args.json:
+        ctx.ui.data_json({"problems": []})
     ctx.ui.say("everything that was captured is of these sources")
     return 0
 

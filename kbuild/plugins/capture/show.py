@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
+
+if TYPE_CHECKING:
+    from kbuild.ops.section import DslSection
+    from kbuild.plan.project import Project
+    from kbuild.plugins.capture.description import Declaration
+
+
+def show_captured(
+    project: Project,
+    functions: Sequence[tuple[str, DslSection, Declaration]],
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Print what was captured.
+
+    Raises:
+        UsageError: a function was not captured yet.
+    """
+    from kbuild.dsl.candidates import planned_image_texts
+    from kbuild.plugins.capture.description import read_description, wrapper_file
+    from kbuild.plugins.capture.wrappers import captured_kernel
+
+    descriptions, lines = [], list[str]()
+    for name, section, declaration in functions:
+        file = wrapper_file(name, declaration.name)
+        path = project.root / file
+        if not path.is_file():
+            raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
+        description = read_description(path.read_text("utf-8"), file)
+        descriptions.append(description)
+        kernel = captured_kernel(name, section, description["ops"], description["name"])
+        lines += shown(description, planned_image_texts(kernel, project.root))
+    if args.json:
+        ctx.ui.data_json({"captured": descriptions})
+    else:
+        ctx.ui.data("\n".join(lines) + "\n")
+    return 0
 
 
 def shown(description: Mapping[str, Any], images: Mapping[str, str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from kbuild.ops.language import LANGUAGES
+from kbuild.plugins.capture.coverage import Coverage
 from kbuild.plugins.capture.launch_package import LaunchKernel, launch_files
 from kbuild.plugins.capture.launches import CapturedFunction, launch_ops
 
@@ -418,3 +420,20 @@ def test_triton_compiles_the_rest_where_it_is_the_fallback(packaged, monkeypatch
     monkeypatch.setitem(sys.modules, "triton.language", triton.language)
     module.k[(1,)](x, x, 1, 1.0, BLOCK=64, DTYPE=module.tl.float32)
     assert launched == [((1,), (x, x, 1, 1.0, 64, "dtype fp32"), {})]
+
+
+def test_a_launch_without_an_image_is_listed(packaged, tmp_path, monkeypatch) -> None:
+    _, name = packaged({"k.py": PLAIN}, ("k.py", "k", [k_launch(64)]))
+    k = imported(name, "k").k
+    folder = tmp_path / "coverage"
+    folder.mkdir()
+    monkeypatch.setenv("KBUILD_COVERAGE", str(folder))
+    coverage = Coverage()
+    for block in (64, 32, 32):
+        with suppress(RuntimeError):
+            k[(3,)](Tensor("float16"), Tensor("float16"), 100, 0.5, BLOCK=block)
+    (file,) = folder.iterdir()
+    coverage.add(file.read_text().splitlines())
+    (missing,) = coverage.missing
+    assert missing.startswith("`k` (k.py:4) was not compiled for this launch: x_ptr: float16")
+    assert "BLOCK: 32" in missing

@@ -63,7 +63,7 @@ def logged(root: Path, unit: str, seconds: float) -> None:
 def test_units_take_what_they_took_before(plans) -> None:
     root, planned, paths = plans
     logged(root, paths["CUDA"], 40)
-    found = expected_units(root, planned)[planned[0].variant]
+    found = expected_units(root, planned)[0][planned[0].variant]
     assert found[paths["CUDA"]] == 40
     assert 0 < found[paths["CXX"]] < 40  # one arch, and the rate of the other
 
@@ -74,7 +74,7 @@ def test_images_that_variants_share_are_expected_once() -> None:
     choices = select_variants(made, Selection(globs=("*-cu13?-x86_64-linux",)))
     planned = [plan_variant(made, choice, CLEAN) for choice in choices]
     assert len(planned) > 1
-    found = expected_units(root, planned)
+    found, _ = expected_units(root, planned)
     images = [
         sum(size for unit, size in found[plan.variant].items() if unit.startswith(IMAGES))
         for plan in planned

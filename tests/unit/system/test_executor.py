@@ -252,7 +252,21 @@ def test_what_a_build_has_in_hand_advances() -> None:
     together.part("two")
     now[0] = 100.0
     first(1, 1, "long.cu")
-    assert progress.left == [pytest.approx(100 * 20 / 180)]  # of a hundred units, eighty are done
+    assert progress.left == [pytest.approx(20)]  # the other one has worked for eighty seconds
+
+
+@pytest.mark.parametrize(("is_guessed", "before"), [(True, None), (False, 45.0)])
+def test_kinds_of_units_have_speeds_of_their_own(is_guessed: bool, before: float | None) -> None:
+    progress, now = Progress(), [0.0]
+    units = {f"{IMAGES}k for sm_80": 10.0, "a.cpp": 10.0, "b.cpp": 10.0}
+    together = CombinedProgress(progress, {"one": units}, lambda: now[0], is_guessed=is_guessed)
+    update = together.part("one")
+    now[0] = 22.5
+    update(1, 1, f"{IMAGES}k: op sm_80")
+    now[0] = 25.5
+    update(1, 2, "a.cpp")
+    # Without times of earlier builds, nobody knows at first how long sources take beside images.
+    assert progress.left == [before, pytest.approx(3.0 if is_guessed else 12.75)]
 
 
 def test_images_are_done_by_their_share() -> None:

@@ -108,6 +108,7 @@ class CompiledPackage(SourcePackage):
 
     def _loaded(self, record: str) -> CompiledFunction:
         if record not in self._places:
+            self.report_missing(f"`cute.compile` was not recorded for {record}")
             raise RuntimeError(
                 f"`cute.compile` was not recorded for {record}: this package has no such function. "
                 "Record it in the kernel's project: `kbuild capture --record -- COMMAND`"

@@ -137,6 +137,8 @@ class JITFunction(KernelInterface):
         self._prepare()
         values, options = self._bound(args, kwargs)
         if self._find(values, options) is None:
+            if self._package.is_covered:
+                self._package.report_missing(self._refusal(values, options).partition("\n")[0])
             if self._package.is_jit(self.source) and self._package.has_triton():
                 return self._package.jitted(self)[grid](*map(_for_triton, args), **{
                     name: _for_triton(value) for name, value in kwargs.items()
