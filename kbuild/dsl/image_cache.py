@@ -10,10 +10,10 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, TypeVar
 
 from kbuild.ops.image import KernelImage, UnitImage
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.unit import KernelUnit
 from kbuild.system.cache import DESCRIPTIONS, IMAGES, Cache
 from kbuild.system.errors import BuildError
@@ -62,19 +62,9 @@ def rejection_error(
     return BuildError(f"kernel.{kernel}: {first}{count}", excerpt=excerpt, hint=first.hint)
 
 
-_LABEL_WIDTH = 100
-"""Number of characters of a constant in a label; one may be a whole recorded call."""
-
-
 def unit_label(unit: KernelUnit) -> str:
     """Short description of a unit for messages: function, target, dtypes, constants."""
-    pairs = (*unit.constants, *unit.options)
-    constants = [
-        shorten(f"{name}={value}", _LABEL_WIDTH, placeholder="...") for name, value in pairs
-    ]
-    dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
-    parts = [unit.functions[0], str(unit.target), *dtypes, *constants]
-    return " ".join(parts)
+    return " ".join(LANGUAGES.get(unit.language).label(unit))
 
 
 NoteCallback = Callable[[str], None]

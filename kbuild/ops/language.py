@@ -248,6 +248,12 @@ class Language(Dialect):
         """
         raise NotImplementedError
 
+    def label(self, unit: KernelUnit) -> Sequence[str]:
+        """Return the words that describe a unit in messages."""
+        constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
+        dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
+        return (unit.functions[0], str(unit.target), *dtypes, *constants)
+
 
 def flavour_of(backend: str, toolkit: str | None) -> Flavour:
     """Flavour of machine code that the variant's toolkit can load."""

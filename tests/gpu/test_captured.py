@@ -104,6 +104,7 @@ def test_functions_of_cute_compile_need_no_cute(tmp_path: Path) -> None:
     assert report["differ"] == []
     assert report["comparisons"] > 20
     assert report["graph"]
+    assert report["clusters"]
     assert "was not recorded" in report["refusal"]
     assert report["first_call_ms"] < FIRST_CALL_MS
 

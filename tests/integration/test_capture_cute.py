@@ -29,7 +29,7 @@ spec = importlib.util.spec_from_file_location(
 package = importlib.util.module_from_spec(spec)
 sys.modules["package"] = package
 spec.loader.exec_module(package)
-cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0))
+cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0), get_device_name=lambda: "H200")
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 runtime = sys.modules["package._launches"].execute.__self__
 names = sys.modules["package._launch_cutlass"].DTYPES
@@ -37,6 +37,7 @@ runtime._loaded, load = (lambda record: record in runtime._places), runtime._loa
 for dtype in ("Float16", "BFloat16"):
     print(package.compiled_scale(names[dtype], 64, package.Mode.PLAIN))
     print(package.compiled_scale(names[dtype], 64, package.Mode.SQUARE, 2))
+print(package.tuned_scale(names["Float16"], 64))
 runtime._loaded = load
 for call in (
     lambda: package.compiled_scale(names["Float32"], 64, package.Mode.PLAIN),
@@ -82,24 +83,29 @@ def recorded(project: CommandProject, environment: Path, expect: int = 0) -> str
 
 def test_from_a_recording_to_a_package(project: CommandProject, environment: Path) -> None:
     recorded(project, environment)
-    (function,) = json.loads((project.root / "captured" / "ops.json").read_text())["functions"]
-    assert (function["source"], function["function"]) == ("scale_ops/scale.py", "Scale")
-    # The author's code takes other options for each of the two.
+    functions = json.loads((project.root / "captured" / "ops.json").read_text())["functions"]
+    tuned, function = sorted(functions, key=lambda each: len(each["launches"]))
+    assert (function["source"], function["function"]) == ("scale_ops/scale.py", "SignedScale")
+    # The first candidate that fits, since nothing is measured without a GPU.
+    assert [row["config"] for row in tuned["tuned"]] == [{"threads": 64}] * 2
+    # The author's code takes other options for each of the two, except for the tuned call.
     archs = sorted(launch["archs"] for launch in function["launches"])
-    assert archs == [["10.0a"]] * 4 + [["9.0a"]] * 4
+    assert archs == [["10.0a"]] * 4 + [["10.0a", "9.0a"]] + [["9.0a"]] * 4
     project.commit()
     built = project.built("--toolchain", "wheels", "--variant", VARIANT)
     (extension,) = Path(built["path"]).glob("*.so")
     archs = [image.arch for image in read_device_code(extension).images]
-    assert sorted(archs) == ["10.0a"] * 4 + ["9.0a"] * 4
+    assert sorted(archs) == ["10.0a"] * 5 + ["9.0a"] * 5
     # The author's files import it, and find what the package has in its place.
     assert "cutlass" not in project.kbuild("check", built["path"]).stderr
     words = (sys.executable, "-c", USE, built["path"])
     done = run(words, cwd=project.cache, env={"PYTHONPATH": str(environment)})
     assert done.returncode == 0, done.stderr
     *found, missing, kernel_only, foreign, options = done.stdout.splitlines()
-    assert found == ["True"] * 4
-    assert missing.startswith('`cute.compile` was not recorded for {"callable": {"object": "scale_')
+    assert found == ["True"] * 5
+    assert missing.startswith(
+        '`cute.compile` was not recorded for {"callable": {"object": {"call":'
+    )
     assert missing.endswith("`kbuild capture --record -- COMMAND`")
     assert kernel_only.startswith("`cute.make_layout` was called outside of a kernel")
     assert foreign.endswith("not of these files cannot be recorded")
@@ -117,14 +123,30 @@ def test_the_dsl_is_no_fallback(project: CommandProject) -> None:
     assert '`fallback = "jit"` does not exist for `cute`' in output
 
 
+@pytest.mark.parametrize(
+    ("written", "instead", "problem"),
+    [
+        (
+            "self.shapes = [(1, 2)",
+            "self.shapes = [lambda: 1, (1, 2)",
+            "is compiled with `Scale.__init__.<locals>",
+        ),
+        (
+            "return cute.compile(",
+            "return cute.compile[cute.OptLevel(2)](",
+            "is compiled with `cute.compile[...]`, whose options kbuild does not know",
+        ),
+    ],
+)
 def test_a_call_that_cannot_be_recorded_is_named(
-    project: CommandProject, environment: Path
+    project: CommandProject, environment: Path, written: str, instead: str, problem: str
 ) -> None:
     source = project.root / "scale_ops" / "scale.py"
     text = source.read_text()
-    source.write_text(text.replace("self.shapes = [(1, 2)", "self.shapes = [lambda: 1, (1, 2)"))
+    assert written in text
+    source.write_text(text.replace(written, instead))
     try:
         output = recorded(project, environment, expect=6)
     finally:
         source.write_text(text)
-    assert "`Scale` of scale_ops/scale.py is compiled with `Scale.__init__.<locals>" in output
+    assert f"`SignedScale` of scale_ops/scale.py {problem}" in output

@@ -70,9 +70,7 @@ def configure(parser: ArgumentParser) -> None:
         help="only this captured function; can be repeated",
     )
     parser.add_argument(
-        "--all-configs",
-        action="store_true",
-        help="record every candidate of autotuned kernels",
+        "--all-configs", action="store_true", help="record every candidate of autotuned kernels"
     )
     parser.add_argument(
         "--no-run",
@@ -355,6 +353,7 @@ def _record(
         all_configs=args.all_configs,
         run_kernels=not args.no_run,
         archs=compiled_archs(sections.values()) if args.no_run else (),
+        watched=[kernel.watched for kernel in _kernels(project).values()],
     )
     for problem in problems:
         ctx.ui.warn(problem)
@@ -370,7 +369,7 @@ def _record(
         after = before.merged(functions)
         launches = sum(len(function.launches) for function in after.functions)
         more = launches - sum(len(function.launches) for function in before.functions)
-        if not after.functions:
+        if not launches:
             hint = "the command has to import the files in `src`, and to launch their kernels"
             raise CheckError(f"the command launched no kernel of kernel.{name}", (), hint=hint)
         file = captured_file(name)

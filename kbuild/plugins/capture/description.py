@@ -104,6 +104,12 @@ class CaptureSection(Section):
     launches: tuple[StrictStr, ...] = ()
     """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
     files are shipped, and call them."""
+    factories: tuple[StrictStr, ...] = ()
+    """Functions that make classes, functions and objects for `cute.compile`, such as
+    `my_ops.mods:make_*` or `my_ops.mods:Mod.make_class`; records have their arguments."""
+    tuners: tuple[StrictStr, ...] = ()
+    """Classes like Triton's `Autotuner` that choose a candidate for each call of `cute.compile`'s
+    functions, such as `my_ops.autotuner:Autotuner`. Packages have the chosen ones alone."""
     fallback: Literal["none", "jit"] = "none"
     """`jit`: run Triton for other launches if the user has it; `none`: refuse them."""
     name: StrictStr | None = None

@@ -11,7 +11,7 @@ import os
 import pprint
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -70,6 +70,8 @@ class LaunchKernel:
     """The kernel functions with their launches, each with its `op` and `form`."""
     has_jit: bool
     """True where launches that were not compiled run the DSL."""
+    watched: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """`factories` and `tuners` of the `capture` tables."""
 
     @property
     def version(self) -> str:
@@ -106,6 +108,7 @@ def _table(kernels: Sequence[LaunchKernel], targets: Mapping[str, str]) -> dict[
     return {
         "version": kernels[0].version,
         "replaced": captured_language(kernels[0].language.name).replaced,
+        **_merged(kernel.watched for kernel in kernels),
         "functions": [function for kernel in kernels for function in kernel.functions],
         "modules": {module_of(source): _relative(target) for source, target in targets.items()},
         "sources": {target: source for source, target in targets.items()},
@@ -113,6 +116,14 @@ def _table(kernels: Sequence[LaunchKernel], targets: Mapping[str, str]) -> dict[
             {source for kernel in kernels if kernel.has_jit for source in kernel.sources}
         ),
     }
+
+
+def _merged(watched: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    names: dict[str, set[str]] = {}
+    for each in watched:
+        for key, own in each.items():
+            names.setdefault(key, set()).update(own)
+    return {key: sorted(own) for key, own in names.items() if own}
 
 
 def _relative(target: str) -> str:
@@ -149,6 +160,7 @@ def recorded_launches(  # noqa: PLR0917
     all_configs: bool,
     run_kernels: bool,
     archs: Sequence[str] = (),
+    watched: Iterable[Mapping[str, Sequence[str]]] = (),
 ) -> tuple[list[CapturedFunction], list[str]]:
     """The launches of a command, and sentences about those that cannot be compiled.
 
@@ -163,6 +175,7 @@ def recorded_launches(  # noqa: PLR0917
         run_kernels: whether kernels run; without, their results are not computed.
         archs: archs to run the command for, one after the other, such as `sm_90a`; none to run
             it once, for the GPU at hand or for all.
+        watched: `LaunchKernel.watched` of the kernels.
 
     Raises:
         CheckError: the command failed.
@@ -175,6 +188,7 @@ def recorded_launches(  # noqa: PLR0917
         answers.mkdir()
         options = {"options": sorted(language.options), "all_configs": all_configs}
         settings = {"sources": places, "folder": str(answers), **options, "run": run_kernels}
+        settings |= _merged(watched)
         env = _recorder_environment(own, language, settings)
         variable = captured_language(language.name).arch_variable
         environments = [{**env, variable: arch} for arch in archs] or [env]

@@ -155,6 +155,14 @@ class KernelReader:
                 for problem in error.problems
             )
 
+    @property
+    def watched(self) -> dict[str, list[str]]:
+        """See `LaunchKernel.watched`."""
+        return {
+            key: [name for table in self.launch_tables for name in getattr(table, key)]
+            for key in ("factories", "tuners")
+        }
+
     def _tables(self) -> Iterator[tuple[IssueCollector, Mapping[str, Any], CaptureSection]]:
         """The tables without errors, each with its place and its checked form."""
         value = self._table[KEY]
@@ -199,13 +207,17 @@ class KernelReader:
             self.table_issues.error(message, "describe the ops in `op`")
             return
         captured = list(self._captured_functions(digests))
-        functions: list[Mapping[str, Any]] = []
         way = captured_language(language.name)
         has_jit = any(table.fallback == "jit" for table in self.launch_tables)
         if has_jit and not way.has_jit:
             message = f'`fallback = "jit"` does not exist for `{language.name}`'
             self.table_issues.error(message, "leave it out: a call that was not recorded fails")
-        for number, launched in enumerate(way.ops_of(self.name, captured)):
+        if any(self.watched.values()) and not way.compiled_as:
+            message = f"`factories` and `tuners` do not exist for `{language.name}`"
+            self.table_issues.error(message, "leave them out: its launches need neither")
+        launched_ops = list(way.ops_of(self.name, captured))
+        # A source without ops has a tuned function whose kernels others have.
+        for number, launched in enumerate(each for each in launched_ops if each.ops):
             # Sections with ops have different names: the kernel's own is used if it has no `op`.
             has_own_name = number == 0 and "op" not in self._table
             name = self.name if has_own_name else f"{self.name}_launches_{number}"
@@ -217,14 +229,14 @@ class KernelReader:
                 others = (path for path in digests.paths if path != launched.source)
                 table |= {"language": way.compiled_as, "src": [launched.source, *others]}
             self.sections.append(PluginSection(name, launched.source, table))
-            functions += launched.functions
         self.launches = LaunchKernel(
             language,
             toolchain=_pins(self._table),
             sources=digests.paths,
-            functions=tuple(functions),
+            functions=tuple(each for launched in launched_ops for each in launched.functions),
             # The sources call each other, so one table decides for all of them.
             has_jit=has_jit,
+            watched=self.watched,
         )
 
     def _captured_functions(self, digests: SourceDigests) -> Iterator[CapturedFunction]:

@@ -46,6 +46,13 @@ def graph_is_right(package):
     return bool(torch.equal(out, package.scale(x, 3.0)))
 
 
+def clusters_are_right():
+    """True if the driver counts a cluster of one block for each multiprocessor."""
+    info = sys.modules["built_variant._launch_hardware"].HardwareInfo()
+    count = info.get_device_multiprocessor_count()
+    return [info.get_max_active_clusters(size) for size in (1, 2)] == [count, count // 2]
+
+
 def refusal(package):
     """The message about a call that was not recorded."""
     try:
@@ -80,6 +87,7 @@ def main():
             "comparisons": len(calls),
             "differ": differ,
             "graph": graph_is_right(package),
+            "clusters": clusters_are_right(),
             "refusal": refusal(package),
             "first_call_ms": round(first, 2),
         },

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pytest
 
+from kbuild.ops.language import LANGUAGES
+from kbuild.ops.unit import KernelUnit
 from kbuild.plugins.capture.cute import _launch_cutlass as cutlass
+from kbuild.plugins.capture.cute import _launch_hardware as hardware
 from kbuild.plugins.capture.cute._launch_describe import CompilationDescriber, UndescribedError
+from kbuild.plugins.capture.cute._launch_factories import Factories
+
+FACTORIES = Factories(["own:make_*"])
 
 
 class Kernel:
@@ -19,7 +27,7 @@ class Kernel:
 
 
 def described(*arguments: Any, **attributes: Any) -> dict[str, Any]:
-    describer = CompilationDescriber(lambda module: "own" if module == __name__ else "")
+    describer = CompilationDescriber(lambda module: "own" if module == __name__ else "", FACTORIES)
     return describer.call(Kernel(**attributes), arguments, {})
 
 
@@ -51,6 +59,23 @@ FIXED = {"dlpack": "BFloat16", "shape": [4, 8], "strides": [8, 1], "align": 16}
             cutlass._Tensor(tensor(4, 8, strides=(16, 2), dtype="float32")).mark_layout_dynamic(),
             {"dlpack": "Float32", "shape": [None, None], "strides": [None, None], "align": 4},
         ),
+        # The same as the DSL: `(4,?{div=4},?{div=8}):(?{i64 div=32},?{i64 div=8},1)`.
+        (
+            cutlass._Tensor(tensor(4, 8, 16, strides=(128, 16, 1)), 16)
+            .mark_compact_shape_dynamic(mode=1, divisibility=4)
+            .mark_compact_shape_dynamic(mode=2, divisibility=8),
+            {
+                **FIXED,
+                "shape": [4, {"divisibility": 4}, {"divisibility": 8}],
+                "strides": [{"divisibility": 32}, {"divisibility": 8}, 1],
+            },
+        ),
+        (
+            cutlass._Tensor(tensor(1, 8, strides=(8, 1)), 16).mark_compact_shape_dynamic(
+                mode=0, stride_order=(0, 1)
+            ),
+            {**FIXED, "shape": [None, 8], "strides": [8, 1]},
+        ),
         (
             cutlass.make_ptr(cutlass.DTYPES["Float16"], 64, cutlass.AddressSpace.gmem),
             {"pointer": "Float16", "memory": "gmem", "align": 2},
@@ -79,17 +104,82 @@ def test_a_size_that_occurs_twice_is_one() -> None:
 def test_attributes_of_the_callable() -> None:
     module = cutlass.AbsentModule("cutlass.cute.nvgpu")
     attributes = described(
-        dtype=cutlass.DTYPES["Float16"], major=module.OperandMajorMode.K, pair=(1, [2.5, "x"])
+        dtype=cutlass.DTYPES["Float16"],
+        major=module.OperandMajorMode.K,
+        pair=(1, [2.5, "x"]),
+        barrier=module.NamedBarrier(barrier_id=1, num_threads=128),
     )["callable"]["attributes"]
     assert attributes == {
+        "barrier": {"dsl": "NamedBarrier", "attributes": {"barrier_id": 1, "num_threads": 128}},
         "dtype": {"dtype": "Float16"},
         "major": {"enum": "OperandMajorMode.K"},
         "pair": [1, {"list": [2.5, "x"]}],
     }
-    with pytest.raises(UndescribedError, match="another function makes"):
+    with pytest.raises(UndescribedError, match="none of the `factories` made"):
         described(apply=lambda: 1)
     with pytest.raises(UndescribedError, match="SimpleNamespace"):
         described(foreign=SimpleNamespace())
+
+
+def make_scale(by: float) -> Any:
+    class Scale(Kernel):
+        class Bias(NamedTuple):
+            value: int
+
+    return Scale
+
+
+def test_what_a_factory_makes_is_described_by_its_call() -> None:
+    FACTORIES.watch("own", globals())
+    kind = make_scale(by=2.0)
+    made = {"call": "own:make_scale", "items": [], "keywords": {"by": 2.0}}
+    call = described(kind.Bias(3), apply=kind)
+    assert call["callable"]["attributes"] == {"apply": made}
+    name = {"attribute": "Bias", "of": made}
+    assert call["arguments"] == [{"namedtuple": name, "items": [{"number": "int"}]}]
+
+
+class Driver:
+    """Answers as the CUDA driver does for 132 multiprocessors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: 0
+
+    @staticmethod
+    def cuDeviceGetAttribute(value: Any, *_: Any) -> int:  # noqa: N802 - the driver's name
+        value._obj.value = 232448
+        return 0
+
+    @staticmethod
+    def cuOccupancyMaxActiveClusters(count: Any, _: Any, config: Any) -> int:  # noqa: N802
+        given = config._obj
+        attribute = given.attributes.contents
+        assert (given.shared, [*given.grid], attribute.id) == (
+            232448,
+            [attribute.value[0], 1, 1],
+            4,
+        )
+        count._obj.value = 132 // attribute.value[0]
+        return 0
+
+
+def test_the_driver_counts_active_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver())
+    assert [hardware._active_clusters(0, size) for size in (1, 2, 4)] == [132, 66, 33]
+    monkeypatch.setattr(Driver, "cuModuleLoadData", lambda *_: 218, raising=False)
+    with pytest.raises(RuntimeError, match="`cuModuleLoadData` of the CUDA driver failed"):
+        hardware._active_clusters(0, 8)
+
+
+def test_messages_name_a_call_by_its_callable_and_tensors() -> None:
+    tensors = [FIXED, {**FIXED, "shape": [None, 8]}, None, {"number": "int"}]
+    made = {"call": "own:make_scale", "items": ["gelu"], "keywords": {"by": 2.0}}
+    for kind, name in (("own:Scale", "Scale"), (made, "make_scale(gelu)")):
+        record = {"callable": {"object": kind, "attributes": {}}, "arguments": tensors}
+        constants = (("record", json.dumps(record)),)
+        unit = SimpleNamespace(constants=constants, target="sm_90a")
+        words = LANGUAGES.get("cute-compiled").label(cast("KernelUnit", unit))
+        assert [*words] == [name, "sm_90a", "BFloat16[4x8]", "BFloat16[?x8]"]
 
 
 def test_names_of_kernels_exist_and_cannot_be_called() -> None:

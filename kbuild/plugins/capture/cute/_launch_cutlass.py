@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from ._launch_absent import absent
+from ._launch_describe import mark_compact
+from ._launch_hardware import Arch, CurrentDsl, HardwareInfo, NamedBarrier, smem_capacity
 
 
 class NumericMeta(type):
@@ -179,6 +181,13 @@ class _Tensor(Tensor):
         """The dtype, which the author may have changed."""
         return self.element_type
 
+    def mark_compact_shape_dynamic(
+        self, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+    ) -> _Tensor:
+        """Let the size of a dimension be any multiple, in a tensor without gaps."""
+        mark_compact(self, mode, stride_order, divisibility)
+        return self
+
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> _Tensor:
         """Let sizes be any, and strides but that of the leading dimension, which is 1."""
         if leading_dim is None:
@@ -187,6 +196,7 @@ class _Tensor(Tensor):
             if len(ones) > 1 and len(wide) != 1:
                 raise ValueError("the leading dimension of the tensor is not clear")
             leading_dim = (wide if len(ones) > 1 else [*ones, None])[0]
+        vars(self).pop("_kbuild_compact", None)
         self.dynamic_shapes_mask = (1,) * len(self.shape)
         self.dynamic_strides_mask = tuple(int(at != leading_dim) for at in range(len(self.shape)))
         return self
@@ -243,74 +253,6 @@ class CUstream(int):
         return int(self)
 
 
-@enum.unique
-class Arch(enum.Enum):
-    """`cutlass.base_dsl.enums.Arch`: major, minor, and the feature's letter."""
-
-    sm_80, sm_86, sm_87, sm_89 = (8, 0, ""), (8, 6, ""), (8, 7, ""), (8, 9, "")
-    sm_90, sm_90a = (9, 0, ""), (9, 0, "a")
-    sm_100, sm_100a, sm_100f = (10, 0, ""), (10, 0, "a"), (10, 0, "f")
-    sm_103, sm_103a, sm_103f = (10, 3, ""), (10, 3, "a"), (10, 3, "f")
-    sm_110, sm_110a, sm_110f = (11, 0, ""), (11, 0, "a"), (11, 0, "f")
-    sm_120, sm_120a, sm_120f = (12, 0, ""), (12, 0, "a"), (12, 0, "f")
-    sm_121, sm_121a, sm_121f = (12, 1, ""), (12, 1, "a"), (12, 1, "f")
-
-    @property
-    def major(self) -> int:
-        """The first number of the capability."""
-        return self.value[0]
-
-    @property
-    def minor(self) -> int:
-        """The second number of the capability."""
-        return self.value[1]
-
-    def is_family_of(self, other: Arch) -> bool:
-        """True if this arch runs what is written for the family of the other one."""
-        return self.major == other.major and self >= other
-
-    def __lt__(self, other: Arch) -> bool:
-        return self.value < other.value
-
-    def __le__(self, other: Arch) -> bool:
-        return self.value <= other.value
-
-    def __gt__(self, other: Arch) -> bool:
-        return self.value > other.value
-
-    def __ge__(self, other: Arch) -> bool:
-        return self.value >= other.value
-
-
-class HardwareInfo:
-    """`cutlass.utils.HardwareInfo`, with Torch's answers."""
-
-    def __init__(self, device_id: int = 0) -> None:
-        import torch
-
-        self._properties = torch.cuda.get_device_properties(device_id)
-
-    def get_device_multiprocessor_count(self) -> int:
-        """The number of multiprocessors."""
-        return int(self._properties.multi_processor_count)
-
-    def get_l2_cache_size_in_bytes(self) -> int:
-        """The size of the L2 cache."""
-        return int(self._properties.L2_cache_size)
-
-
-class _CurrentDsl:
-    """`BaseDSL._get_dsl()`."""
-
-    @staticmethod
-    def get_arch_enum() -> Arch:
-        """The arch of the current device, with the features that code for it uses."""
-        import torch
-
-        major, minor = torch.cuda.get_device_capability()
-        return Arch((major, minor, "a" if major >= 9 else ""))  # noqa: PLR2004
-
-
 def _const_expr(value: Any) -> Any:
     return value
 
@@ -351,10 +293,12 @@ _RUNTIME: Mapping[str, Any] = {
 _EVERYWHERE: Mapping[str, Any] = {
     **DTYPES,
     "Arch": Arch,
-    "BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(_CurrentDsl)}),
+    "BaseDSL": type("BaseDSL", (), {"_get_dsl": staticmethod(CurrentDsl)}),
     "HardwareInfo": HardwareInfo,
+    "NamedBarrier": NamedBarrier,
     "NumericMeta": NumericMeta,
     "const_expr": _const_expr,
+    "get_smem_capacity_in_bytes": smem_capacity,
 }
 """Names that work outside of kernels, in each module: the DSL has them in several."""
 NAMES: Mapping[str, Mapping[str, Any]] = {
@@ -367,6 +311,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     "cutlass.base_dsl": {},
     "cutlass.base_dsl.enums": {},
     "cutlass.base_dsl.typing": {},
+    "cutlass.pipeline": {},
     "cutlass.utils": {},
     "cuda.bindings.driver": {"CUstream": CUstream},
 }

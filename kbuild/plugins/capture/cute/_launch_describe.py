@@ -8,12 +8,17 @@ names and attributes alone.
 # ruff: noqa: SLF001 - attributes of the DSL's values
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbuild.plugins.capture.cute._launch_factories import Factories
 
 _CONSTANT = "Constexpr"
 
@@ -25,9 +30,9 @@ class UndescribedError(Exception):
 class CompilationDescriber:
     """Describes one call of `cute.compile`."""
 
-    def __init__(self, author_module: Callable[[str], str]) -> None:
+    def __init__(self, author_module: Callable[[str], str], factories: Factories) -> None:
         """`author_module` gives the author's name of a module; empty for others."""
-        self._author_module = author_module
+        self._author_module, self._factories = author_module, factories
         self._symbols: list[Any] = []
         """The symbolic integers so far: one that occurs twice is the same number."""
 
@@ -81,12 +86,23 @@ class CompilationDescriber:
         """
         if value is None or type(value) in (bool, int, float, str):
             return value
+        if call := self._factory_call(value):
+            return call
         ways = (self._name_of_module, self._container, self._argument_value, self._function)
         for describe in (*ways, self._object):
             described = describe(value)
             if described is not None:
                 return described
         raise UndescribedError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _factory_call(self, value: Any) -> dict[str, Any] | None:
+        """Describe the call of an author's factory that returned the value; None for others."""
+        call = self._factories.call_of(value)
+        if call is None:
+            return None
+        keywords = {name: self.value(each) for name, each in sorted(call.kwargs.items())}
+        items = [self.value(item) for item in call.args]
+        return {"call": call.function, "items": items, "keywords": keywords}
 
     def _name_of_module(self, value: Any) -> Any:
         """Describe a class, a dtype or a member of an enumeration; None for other values."""
@@ -102,10 +118,15 @@ class CompilationDescriber:
         return {"torch": str(value).partition(".")[2]} if is_dtype else None
 
     def _object(self, value: Any) -> Any:
-        if not self._author_module(type(value).__module__):
+        kind = type(value)
+        if self._author_module(kind.__module__):
+            name = {"object": self._name(kind)}
+        elif dataclasses.is_dataclass(kind) and kind.__module__.partition(".")[0] == "cutlass":
+            name = {"dsl": kind.__name__}
+        else:
             return None
         attributes = {name: self.value(each) for name, each in _attributes(value)}
-        return {"object": self._name(type(value)), "attributes": attributes}
+        return {**name, "attributes": attributes}
 
     def _container(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -151,13 +172,13 @@ class CompilationDescriber:
 
     def _dynamic_tensor(self, value: Any) -> dict[str, Any]:
         """Describe a tensor from `from_dlpack`: its sizes and strides are numbers, or any."""
-        if getattr(value, "_kbuild_is_compact", False):
-            raise UndescribedError("a tensor with `mark_compact_shape_dynamic`")
         masks = value.dynamic_shapes_mask, value.dynamic_strides_mask
         shape, strides = (
             [None if is_any else int(number) for number, is_any in zip(numbers, mask, strict=True)]
             for numbers, mask in zip((value.shape, value.stride), masks, strict=True)
         )
+        if hasattr(value, "_kbuild_compact"):
+            shape, strides = _compact_layout(value, shape)
         align = value._assumed_align or max(1, value.element_type.width // 8)
         bits = {"stride_bits": 32} if value._use_32bit_stride else {}
         described = {"dlpack": value.element_type.__name__, "shape": shape, "strides": strides}
@@ -181,14 +202,55 @@ class CompilationDescriber:
             return {"method": value.__name__, "of": self.value(value.__self__)}
         return {"function": self._name(value)} if isinstance(value, FunctionType) else None
 
-    def _name(self, value: Any) -> str:
-        """Name of a class or function of the author's, such as `my.ops:Softmax`."""
+    def _name(self, value: Any) -> Any:
+        """Name of a class or function of the author's, such as `my.ops:Softmax`, or its factory."""
         module = self._author_module(value.__module__)
         if not module:
             raise UndescribedError(f"`{value.__module__}.{value.__qualname__}`, not of these files")
-        if "<" in value.__qualname__:
-            raise UndescribedError(f"`{value.__qualname__}`, which another function makes")
+        if call := self._factory_call(value):
+            return call
+        if owner := self._factories.owner_of(value):
+            return {"attribute": owner[1], "of": self.value(owner[0])}
+        if not _is_at_its_name(value):
+            raise UndescribedError(f"`{value.__qualname__}`, which none of the `factories` made")
         return f"{module}:{value.__qualname__}"
+
+
+def mark_compact(
+    tensor: Any, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+) -> None:
+    """Remember `mark_compact_shape_dynamic`, which attributes of the DSL's tensors do not show."""
+    known = getattr(tensor, "_kbuild_compact", {})
+    tensor._kbuild_compact, tensor._kbuild_order = {**known, mode: divisibility}, stride_order
+
+
+def _compact_layout(tensor: Any, shape: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The sizes of a tensor without gaps, and strides as they follow from sizes that may be any."""
+    divisors: Mapping[int, int] = tensor._kbuild_compact
+    inner_first = sorted(range(len(shape)), key=lambda at: (tensor.stride[at], tensor.shape[at]))
+    if tensor._kbuild_order is not None:
+        inner_first = [*reversed(tensor._kbuild_order)]
+    sizes, strides = [*shape], [*tensor.stride]
+    product, is_any = 1, False
+    for at in inner_first:
+        strides[at] = _any(product) if is_any else product
+        if at in divisors or shape[at] is None:
+            sizes[at], is_any = _any(divisors.get(at, 1)), True
+        product *= divisors.get(at, shape[at] or 1)
+    return sizes, strides
+
+
+def _any(divisor: int) -> Any:
+    """Describe a number that may be any multiple of another one."""
+    return {"divisibility": divisor} if divisor != 1 else None
+
+
+def _is_at_its_name(value: Any) -> bool:
+    """True if the module of a class or function has it under its name."""
+    named: Any = sys.modules[value.__module__]
+    for name in value.__qualname__.split("."):
+        named = getattr(named, name, None)
+    return named is not None
 
 
 def _is_dtype(kind: type) -> bool:

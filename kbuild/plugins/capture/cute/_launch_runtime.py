@@ -5,8 +5,10 @@ kbuild copies this file into packages. It needs Torch and TVM-FFI, and nothing e
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,9 @@ import tvm_ffi  # type: ignore[import-not-found]
 from . import _launch_absent as absent
 from . import _launch_cutlass as stand_ins
 from ._launch_describe import CompilationDescriber, UndescribedError
+from ._launch_factories import Factories
+from ._launch_hardware import CurrentDsl
+from ._launch_tuners import Choices, Winners, replace_caches
 
 if TYPE_CHECKING:
     from kbuild.plugins.capture._launch_sources import SourcePackage
@@ -47,6 +52,7 @@ class CompiledPackage(SourcePackage):
     def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
         super().__init__(name, table)
         self._ops = ops
+        self._factories = Factories(table.get("factories", ()))
         launches = [each for function in table["functions"] for each in function["launches"]]
         self._places = {each["record"]: (each["op"], each["form"]) for each in launches}
         self._authors = {f"{name}{own}": str(author) for author, own in self._own.items()}
@@ -67,6 +73,12 @@ class CompiledPackage(SourcePackage):
             super().execute(module, source)
         finally:
             absent.importing -= 1
+        author, namespace = self._authors[module], vars(sys.modules[module])
+        self._factories.watch(author, namespace)
+        for tuner in self._table.get("tuners", ()):
+            if tuner.startswith(f"{author}:"):
+                kind = namespace[tuner.partition(":")[2]]
+                replace_caches(kind, lambda tuner: Choices(functools.partial(self._winner, tuner)))
 
     def compile(self, function: Any, *args: Any, options: str = "", **kwargs: Any) -> Any:
         """Return the compiled function: `cute.compile`.
@@ -79,10 +91,20 @@ class CompiledPackage(SourcePackage):
         if options != _OPTIONS:
             raise RuntimeError(f"`cute.compile` with `options={options!r}` cannot be recorded")
         try:
-            described = CompilationDescriber(self._author_module).call(function, args, kwargs)
+            described = CompilationDescriber(self._author_module, self._factories).call(
+                function, args, kwargs
+            )
         except UndescribedError as error:
             raise RuntimeError(f"`cute.compile` with {error} cannot be recorded") from None
         return self._loaded(json.dumps(described))
+
+    def _winner(self, tuner: Any, key: Any) -> Any:
+        import torch
+
+        describe = CompilationDescriber(self._author_module, self._factories).value
+        rows = [row for function in self._table["functions"] for row in function["tuned"]]
+        arch, device = CurrentDsl.arch_name(), torch.cuda.get_device_name()
+        return Winners(rows, describe).choose(tuner, arch, device, key)
 
     def _loaded(self, record: str) -> CompiledFunction:
         if record not in self._places:

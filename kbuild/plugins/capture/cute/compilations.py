@@ -22,6 +22,10 @@ def compiled_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator
     for source, group in itertools.groupby(ordered, key=lambda function: function.source):
         ops, tables = [], []
         for function in group:
+            table = {"source": source, "function": function.name, "tuned": function.tuned}
+            if not function.launches:
+                tables.append({**table, "launches": []})
+                continue
             records = [
                 (json.dumps(launch.constants["record"]), sorted(launch.archs))
                 for launch in function.launches
@@ -39,5 +43,5 @@ def compiled_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator
             launches = [
                 {"record": record, "op": name, "form": at} for at, (record, _) in enumerate(records)
             ]
-            tables.append({"source": source, "function": function.name, "launches": launches})
+            tables.append({**table, "launches": launches})
         yield LaunchOps(source, tuple(ops), tuple(tables))

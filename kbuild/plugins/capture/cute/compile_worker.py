@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
-from kbuild.dsl.worker.cute import (
+# Some libraries tell the DSL's functions from their own by this folder, where users have it.
+_PACKAGES = Path(os.environ["TMPDIR"], "site-packages")
+_PACKAGES.symlink_to(sys.path[0])
+sys.path[0] = str(_PACKAGES)
+
+from kbuild.dsl.worker.cute import (  # noqa: E402
     CuteCompiler,
     compile_unless_known,
     intercept_compile,
     write_tvm_ffi,
 )
-from kbuild.dsl.worker.cute_compilation import dynamic_shared, make_portable
-from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.sources import SourceModules
+from kbuild.dsl.worker.cute_compilation import dynamic_shared, make_portable  # noqa: E402
+from kbuild.dsl.worker.protocol import RefusalError  # noqa: E402
+from kbuild.dsl.worker.sources import SourceModules  # noqa: E402
 
-import cutlass  # type: ignore[import-not-found]  # isort: skip - the worker makes it importable
-from cutlass import cute  # isort: skip
-from cutlass.cute import runtime  # type: ignore[import-not-found]  # isort: skip
+import cutlass  # type: ignore[import-not-found]  # noqa: E402  # isort: skip
+from cutlass import cute  # noqa: E402  # isort: skip
+from cutlass.cute import runtime  # type: ignore[import-not-found]  # noqa: E402  # isort: skip
 
 _COMPILED = "compiled"
 _NUMBERS = {"int": 1, "float": 1.0, "bool": True}
@@ -109,8 +116,19 @@ class RecordedCall:
     def _dict(self, dict: list[Any]) -> Any:  # noqa: A002
         return {self.value(key): self.value(each) for key, each in dict}
 
-    def _namedtuple(self, namedtuple: str, items: list[Any]) -> Any:
-        return _named(namedtuple)(*map(self.value, items))
+    def _call(self, call: str, items: list[Any], keywords: Mapping[str, Any]) -> Any:
+        own = {name: self.value(each) for name, each in keywords.items()}
+        return _named(call)(*map(self.value, items), **own)
+
+    def _attribute(self, attribute: str, of: Any) -> Any:
+        return getattr(self.value(of), attribute)
+
+    def _named(self, name: Any) -> Any:
+        """Return a class or function: a name, or the description of how it is made."""
+        return _named(name) if isinstance(name, str) else self.value(name)
+
+    def _namedtuple(self, namedtuple: Any, items: list[Any]) -> Any:
+        return self._named(namedtuple)(*map(self.value, items))
 
     def _dtype(self, dtype: str) -> Any:
         return getattr(cutlass, dtype)
@@ -120,13 +138,13 @@ class RecordedCall:
 
     def _enum(self, enum: str) -> Any:
         owner, _, member = enum.rpartition(".")
-        return getattr(_named(owner) if ":" in owner else _cutlass_enum(owner), member)
+        return getattr(_named(owner) if ":" in owner else _cutlass_class(owner), member)
 
-    def _class(self, **described: str) -> Any:
-        return _named(described["class"])
+    def _class(self, **described: Any) -> Any:
+        return self._named(described["class"])
 
-    def _function(self, function: str) -> Any:
-        return _named(function)
+    def _function(self, function: Any) -> Any:
+        return self._named(function)
 
     def _method(self, method: str, of: Any) -> Any:
         return getattr(self.value(of), method)
@@ -135,8 +153,13 @@ class RecordedCall:
         own = {name: self.value(each) for name, each in keywords.items()}
         return functools.partial(self.value(partial), *map(self.value, items), **own)
 
-    def _object(self, object: str, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
-        kind = _named(object)
+    def _object(self, object: Any, attributes: Mapping[str, Any]) -> Any:  # noqa: A002
+        return self._instance(self._named(object), attributes)
+
+    def _dsl(self, dsl: str, attributes: Mapping[str, Any]) -> Any:
+        return self._instance(_cutlass_class(dsl), attributes)
+
+    def _instance(self, kind: Any, attributes: Mapping[str, Any]) -> Any:
         instance = kind.__new__(kind)
         for name, each in attributes.items():
             # Some of the author's classes are frozen.
@@ -181,8 +204,8 @@ class RecordedCall:
         stride_bits: int = 64,
     ) -> Any:
         stride = cute.sym_int64 if stride_bits == _LONG else cute.sym_int32
-        sizes = tuple(cute.sym_int32() if size is None else size for size in shape)
-        steps = tuple(stride() if step is None else step for step in strides)
+        sizes = tuple(_number_or_any(size, cute.sym_int32) for size in shape)
+        steps = tuple(_number_or_any(step, stride) for step in strides)
         return runtime.make_fake_tensor(self._dtype(dlpack), sizes, steps, assumed_align=align)
 
     def _pointer(self, pointer: str, memory: str, align: int) -> Any:
@@ -193,17 +216,21 @@ class RecordedCall:
         return runtime.make_fake_stream(use_tvm_ffi_env_stream=stream == "current")
 
 
+def _number_or_any(described: Any, make: Callable[..., Any]) -> Any:
+    return described if isinstance(described, int) else make(**(described or {}))
+
+
 def _named(name: str) -> Any:
     module, _, path = name.partition(":")
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
-def _cutlass_enum(name: str) -> type[enum.Enum]:
-    """The DSL's enumeration of that name, wherever it is defined."""
+def _cutlass_class(name: str) -> type:
+    """The DSL's enumeration or dataclass of that name, wherever it is defined."""
     for module in sorted(name for name in sys.modules if name.partition(".")[0] == "cutlass"):
         value = vars(sys.modules[module]).get(name)
-        if isinstance(value, type) and issubclass(value, enum.Enum):
-            return value
+        if isinstance(value, enum.EnumMeta) or dataclasses.is_dataclass(value):
+            return cast("type", value)
     raise ValueError(f"this release of CuTe DSL has no `{name}`")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +36,12 @@ class CompiledCute(Cute):
         """See `Language.expand`; nothing depends on the op's own tensor."""
         return tuple(unit for unit in super().expand(op, targets, candidates) if not unit.aligned)
 
+    def label(self, unit: KernelUnit) -> Sequence[str]:
+        """See `Language.label`: the callable, and the types of the tensors."""
+        record = json.loads(str(dict(unit.constants)["record"]))
+        tensors = filter(None, map(_tensor_type, record["arguments"]))
+        return (_short_name(record["callable"]), str(unit.target), *tensors)
+
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
         return {
@@ -45,3 +52,29 @@ class CompiledCute(Cute):
             "constants": {},
             "record": dict(unit.constants)["record"],
         }
+
+
+def _short_name(described: Any) -> str:
+    """Name of a callable or its class, such as `Softmax`; the call for one that a factory makes."""
+    if isinstance(described, str):
+        return described.rpartition(":")[2]
+    for key in ("object", "function", "partial", "of"):
+        if key in described:
+            return _short_name(described[key])
+    values = [*described["items"], *described["keywords"].values()]
+    given = [
+        _short_name(each) if "call" in each else "" for each in values if isinstance(each, dict)
+    ]
+    given += [each for each in values if isinstance(each, str)]
+    return f"{_short_name(described['call'])}({', '.join(filter(None, given))})"
+
+
+def _tensor_type(described: Any) -> str:
+    """A tensor's dtype and sizes, such as `Float16[?x64]`; empty for other arguments."""
+    kinds = [
+        key for key in ("tensor", "dlpack") if isinstance(described, dict) and key in described
+    ]
+    if not kinds:
+        return ""
+    sizes = (str(size) if isinstance(size, int) else "?" for size in described["shape"])
+    return f"{described[kinds[0]]}[{'x'.join(sizes)}]"

@@ -58,6 +58,11 @@ class LaunchRecorder:
         """`launch`: record and launch; `measure`: launch without recording; `record`: do not
         launch."""
 
+    @property
+    def patches(self) -> Patches:
+        """Patches of modules that the author's process imports."""
+        return _PATCHES
+
     @cache  # noqa: B019 - one recorder for the process
     def source_of(self, file: str) -> str | None:
         """The project's source that a file is, by path or content; None for other files."""
@@ -249,7 +254,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
     @wraps(bench)
     def _bench(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Launches that only measure a candidate are not recorded.
-        return _in_mode(recorder, "measure", bench, self, *args, **kwargs)
+        return in_mode(recorder, "measure", bench, self, *args, **kwargs)
 
     @wraps(tune)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -270,7 +275,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
                 own = {**kwargs, **config.all_kwargs()}
                 if config.pre_hook is not None:
                     config.pre_hook({**named, **own})
-                _in_mode(recorder, "record", self.fn.run, *args, **own)
+                in_mode(recorder, "record", self.fn.run, *args, **own)
             if interpreted:
                 self.best_config = config = configs[0]
                 if config.pre_hook is not None:
@@ -280,15 +285,16 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         pairs = self.best_config.all_kwargs().items()
         chosen = {name: value for name, value in pairs if _DEFAULTS.get(name, ...) != value}
         if all(isinstance(value, (bool, int, float, str, type(None))) for value in row):
-            recorder.tuned(fn, {"device": _device_name(), "key": row, "config": chosen})
+            recorder.tuned(fn, {"device": device_name(), "key": row, "config": chosen})
         return result
 
     tuner_class.run, tuner_class._bench = run, _bench  # noqa: SLF001
 
 
-def _in_mode(
+def in_mode(
     recorder: LaunchRecorder, mode: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
+    """Call a function while the recorder has another mode."""
     before, recorder.mode = recorder.mode, mode
     try:
         return function(*args, **kwargs)
@@ -302,10 +308,11 @@ def _is_interpreted(kernel: Any) -> bool:
     return type(kernel).__name__ == "InterpretedFunction"
 
 
-def _device_name() -> str:
+def device_name() -> str:
+    """Name of the current GPU."""
     import torch
 
-    return str(torch.cuda.get_device_name())
+    return str(torch.cuda.getdevice_name())
 
 
 Patches = Mapping[str, tuple[str, Callable[[Any, Any], None]]]
@@ -320,8 +327,8 @@ _PATCHES: Patches = {
 class RecordingFinder(importlib.abc.MetaPathFinder):
     """Import hook that patches modules of a DSL when they are imported."""
 
-    def __init__(self, recorder: LaunchRecorder, patches: Patches) -> None:
-        self._recorder, self._patches = recorder, patches
+    def __init__(self, recorder: LaunchRecorder) -> None:
+        self._recorder, self._patches = recorder, recorder.patches
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """See `importlib.abc.MetaPathFinder`."""
@@ -342,12 +349,10 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(
-    settings: Path, kind: type[LaunchRecorder] = LaunchRecorder, patches: Patches = _PATCHES
-) -> None:
+def install(settings: Path, kind: type[LaunchRecorder] = LaunchRecorder) -> None:
     """Record what follows, with the settings in a file."""
     recorder = kind(json.loads(settings.read_text("utf-8")))
-    sys.meta_path.insert(0, RecordingFinder(recorder, patches))
+    sys.meta_path.insert(0, RecordingFinder(recorder))
 
 
 def run_next_sitecustomize(own: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import cuda.bindings.driver as cuda
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, cute, pipeline
 from cutlass.base_dsl.enums import Arch
 from cutlass.cute.nvgpu import OperandMajorMode
 
@@ -25,12 +25,6 @@ class Config:
     mode: Mode
 
 
-class Bias(NamedTuple):
-    """What is added; `None` for nothing."""
-
-    value: cutlass.Float32
-
-
 def identity(value, power):
     return value if power == 1 else value * value
 
@@ -41,6 +35,7 @@ class Scale:
         self.shapes = [(1, 2), {"n": 3}]
         power = 2 if config.mode is Mode.SQUARE else 1
         self.apply = partial(identity, power=power)
+        self.barrier = pipeline.NamedBarrier(barrier_id=1, num_threads=config.threads)
 
     @cute.jit
     def __call__(
@@ -48,7 +43,7 @@ class Scale:
         x: cute.Tensor,
         out: cute.Tensor,
         factor: Float32,
-        bias: Bias,
+        bias,
         rows: Int32,
         shift: cutlass.Constexpr,
         stream: cuda.CUstream,
@@ -65,12 +60,25 @@ class Scale:
         i = block * self.config.threads + thread
         if i < rows * x.shape[1]:
             at = (i // x.shape[1], i % x.shape[1])
-            value = self.apply(x[at].to(Float32)) * factor + bias.value + shift
+            value = self.added(self.apply(x[at].to(Float32)) * factor, bias) + shift
             out[at] = value.to(out.element_type)
 
 
 @cache
-def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
+def make_scale(sign: float):
+    """Return a class whose function and tuple exist for one sign alone."""
+
+    class Bias(NamedTuple):
+        value: cutlass.Float32
+
+    def added(value, bias):
+        return value + bias.value * sign
+
+    return type("SignedScale", (Scale,), {"Bias": Bias, "added": staticmethod(added)})
+
+
+@cache
+def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0, threads: int = 0):
     rows = cute.sym_int()
     x, out = (
         cute.runtime.make_fake_tensor(
@@ -79,13 +87,14 @@ def compiled_scale(dtype, columns: int, mode: Mode, shift: int = 0):
         for _ in range(2)
     )
     major = cutlass.base_dsl.BaseDSL._get_dsl().get_arch_enum()
-    threads = 128 if major < Arch.sm_100 else 256
+    threads = threads or (128 if major < Arch.sm_100 else 256)
+    kind = make_scale(1.0)
     return cute.compile(
-        Scale(dtype, Config(threads, mode), OperandMajorMode.K),
+        kind(dtype, Config(threads, mode), OperandMajorMode.K),
         x,
         out,
         Float32(0),
-        Bias(Float32(0)),
+        kind.Bias(Float32(0)),
         1,
         shift,
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
@@ -99,5 +108,5 @@ def scale(x, factor: float, *, bias: float = 0.0, mode: Mode = Mode.PLAIN, shift
     dtypes = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16}
     out = torch.empty_like(x)
     function = compiled_scale(dtypes[x.dtype], x.shape[1], mode, shift)
-    function(x, out, factor, Bias(bias), x.shape[0])
+    function(x, out, factor, make_scale(1.0).Bias(bias), x.shape[0])
     return out

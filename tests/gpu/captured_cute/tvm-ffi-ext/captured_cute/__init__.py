@@ -1,3 +1,4 @@
-from .scale_ops.scale import Bias, Mode, compiled_scale, scale
+from .scale_ops.scale import Mode, compiled_scale, scale
+from .scale_ops.tuned import tuned_scale
 
-__all__ = ["Bias", "Mode", "compiled_scale", "scale"]
+__all__ = ["Mode", "compiled_scale", "scale", "tuned_scale"]
