@@ -156,6 +156,13 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
     tensors = [*dict.fromkeys(name for name in backward["arguments"] if name in saved)]
     own = {*forward["arguments"]} - {*tensors}
     scalars = {name: name for name in backward["arguments"] if name in own}
+    # The forward pass asked these, and only the backward op depends on the answers.
+    asked = backward.get("asked", {}).items()
+    scalars |= {
+        name: expression
+        for name, expression in asked
+        if name not in own and not name.startswith(BACKWARD_PREFIX)
+    }
     sizes = backward.get("sizes", {}).items()
     scalars |= {name: f"{tensor}.size({axis})" for name, (tensor, axis) in sizes}
     lines = [

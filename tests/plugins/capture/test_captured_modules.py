@@ -195,3 +195,18 @@ def test_the_op_asks_at_each_call() -> None:
     assert (schema, function("x", "w")) == (WRAPPER["schema"], "out")
     assert ops.calls == [("_norm_asked", "x", "w", 1e-6, True)]
     assert captured_source([ASKED]).endswith("norm = _ops.norm\n")
+
+
+def test_the_backward_op_knows_what_the_forward_pass_asked() -> None:
+    name, ops = "asked_requires_grad_w", Ops(_norm_backward=("dx", "dw"))
+    backward = {
+        **op("_norm_backward", f"grad_0 x w {name}", "d_x d_w", WRAPPER["backward"]["outputs"]),
+        "asked": {name: "w is not None and w.requires_grad"},
+    }
+    function = run({**WRAPPER, "backward": backward}, ops)["_Function_norm"]
+    x, w = (SimpleNamespace(requires_grad=need) for need in (True, False))
+    context = SimpleNamespace(save_for_backward=lambda *tensors: None, saved_tensors=(x, w))
+    ops.answers["_norm_forward"] = ("out", "saved")
+    function.forward(context, x, w, 0.5)
+    function.backward(context, "gradient")
+    assert ops.calls[-1] == ("_norm_backward", "gradient", x, w, False)
