@@ -15,7 +15,7 @@ LENGTHS, QUERY_HEADS = (512, 1000), 8
 class Calls:
     """Forward and backward of each kind of attention; the results are tensors."""
 
-    def __init__(self, load, *, fake=False):
+    def __init__(self, load, *, fake=False, **_):
         """Take a function that imports a module of the library by its name."""
         self._interface, self._fake = load("cute.interface"), fake
 
@@ -39,6 +39,10 @@ class Calls:
         q, k, v, _ = self._tensors((2, 64), 64, 8)
         forward = self._interface._flash_attn_fwd  # noqa: SLF001 - what its public functions call
         return lambda: forward(q, k, v, causal=True, return_lse=True)
+
+    def facts(self):
+        """Return what the original and the package have to know alike."""
+        return {}
 
     def _attention(self, head, heads, length, *, causal, varlen, deterministic):
         more = {}

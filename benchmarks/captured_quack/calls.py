@@ -37,6 +37,16 @@ class Calls:
         for name in ("gemm", "linear", "act", "gated", "rms", "symmetric", "tuned"):
             yield f"gemm {name}", getattr(self, f"_gemm_{name}")
 
+    def first(self):
+        """Return a call whose time on the host counts."""
+        softmax, x = self._load("softmax"), self._new(128, 1024, dtype=torch.bfloat16)
+        return lambda: softmax.softmax_fwd(x)
+
+    def facts(self):
+        """Return what the original and the package have to know alike."""
+        clusters = self._load("cute_dsl_utils").get_max_active_clusters
+        return {"active clusters of 1, 2, 4": [clusters(size) for size in (1, 2, 4)]}
+
     def _new(self, *sizes, dtype, grad=False):
         if self._fake:
             tensor = torch.empty(sizes, dtype=dtype, device=self._device)

@@ -1,15 +1,17 @@
-"""Functions of quack-kernels without CuTe DSL, beside the original, on a GPU.
+"""Libraries in CuTe DSL without it, beside the original, on a GPU: quack-kernels and flash-attn-4.
 
-    pip download --no-deps quack-kernels==0.6.5, and unpack `quack` into this folder
-    QUACK_CACHE_ENABLED=0 kbuild capture --record --no-run -- python calls.py
+    cd captured_LIBRARY; pip download --no-deps, and unpack the package of `build.toml` into it
+    kbuild capture --record --no-run -- python calls.py
     kbuild build --variant '*cu130*' --allow ops
-    python compare.py original --results FOLDER
-    python compare.py package --results FOLDER [--save]
+    python captured_cute.py LIBRARY original --results FOLDER
+    python captured_cute.py LIBRARY package --results FOLDER [--save]
 
-The first run needs CuTe DSL; the second makes sure that it cannot be imported, compares the
-results bit for bit, and writes `benchmarks/results/captured_quack.json`. Without `--no-run`,
-`calls.py gpu` records what quack's tuner chooses on the GPU at hand, which takes many minutes. The
-original's own defaults are what tuned calls are compared with, as numbers.
+LIBRARY is `quack` (quack-kernels 0.6.5) or `flash_attn` (flash-attn-4 4.0.0b36, and quack beside
+it). While recording, `QUACK_CACHE_ENABLED=0` and `FLASH_ATTENTION_NUM_SMS=132` are set. The first
+run needs CuTe DSL; the second makes sure that it cannot be imported, compares the results bit for
+bit, and writes `benchmarks/results/captured_LIBRARY.json`. Without `--no-run`, `calls.py gpu` of
+quack records what its tuner chooses on the GPU at hand, which takes many minutes. Tuned calls are
+compared with the original's own defaults, as numbers.
 """
 
 from __future__ import annotations
@@ -22,53 +24,51 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
 import torch
-from calls import Calls
 from report import save
+
+HERE = Path(__file__).resolve().parent
 
 ABSENT = ("cutlass", "cuda", "triton")
 CALLS, REPEATS = 3000, 5
 
 
-def load_package():
-    """Import the built variant; return the function that imports a module of quack."""
+def load_package(folder):
+    """Import the built variant; return the function that imports a module of the library."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ABSENT]:
         del sys.modules[name]
     sys.modules.update(dict.fromkeys(ABSENT))
-    (variant,) = (HERE / "build").glob("tvm-ffi*-cu130-*")
+    (variant,) = (folder / "build").glob("tvm-ffi*-cu130-*")
     places = [str(variant)]
     spec = importlib.util.spec_from_file_location(
         "captured", variant / "__init__.py", submodule_search_locations=places
     )
     module = sys.modules["captured"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return lambda name: importlib.import_module(f"captured.quack.{name}")
+    library = folder.name.removeprefix("captured_")
+    return lambda name: importlib.import_module(f"captured.{library}.{name}")
 
 
-def measured(load):
+def measured(call):
     """Milliseconds of the first call in the process, microseconds of later ones on the host."""
-    softmax = load("softmax")
-    x = torch.randn(128, 1024, device="cuda", dtype=torch.bfloat16)
     torch.cuda.synchronize()
     began = time.perf_counter()
-    softmax.softmax_fwd(x)
+    call()
     torch.cuda.synchronize()
     first, best = time.perf_counter() - began, float("inf")
     for _ in range(REPEATS):
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(CALLS):
-            softmax.softmax_fwd(x)
+            call()
         best = min(best, (time.perf_counter() - began) / CALLS)
     return {"first call, ms": round(first * 1e3, 2), "later call, us": round(best * 1e6, 2)}
 
 
-def results(load, *, tuned):
+def results(calls):
     """Tensors of every call, and the milliseconds of each."""
     tensors, times = {}, {}
-    for name, run in Calls(load, tuned=tuned).every():
+    for name, run in calls.every():
         torch.manual_seed(1)
         began = time.perf_counter()
         out = run()
@@ -89,6 +89,7 @@ def is_same(tensor, wanted, *, is_exact):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library", choices=("quack", "flash_attn"))
     parser.add_argument("which", choices=("original", "package"))
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--save", action="store_true")
@@ -97,19 +98,24 @@ def main():
     torch.cuda.synchronize()
     began = time.perf_counter()
     is_package = args.which == "package"
-    own = load_package() if is_package else lambda name: importlib.import_module(f"quack.{name}")
-    own("softmax")
-    imported = {"import, s": round(time.perf_counter() - began, 2)}
-    figures = {**imported, **measured(own)}
-    clusters = own("cute_dsl_utils").get_max_active_clusters
-    figures["active clusters of 1, 2, 4"] = [clusters(size) for size in (1, 2, 4)]
-    tensors, slowest = results(own, tuned=is_package)
+    folder = HERE / f"captured_{args.library}"
+    sys.path.insert(0, str(folder))
+    own = (
+        load_package(folder)
+        if is_package
+        else lambda name: importlib.import_module(f"{args.library}.{name}")
+    )
+    calls = importlib.import_module("calls").Calls(own, tuned=is_package)
+    first = calls.first()
+    figures = {"import, s": round(time.perf_counter() - began, 2), **measured(first)}
+    figures |= calls.facts()
+    tensors, slowest = results(calls)
     figures |= slowest
     if not is_package:
-        torch.save([tensors, figures], args.results / "original.pt")
+        torch.save([tensors, figures], args.results / f"{args.library}.pt")
         print(json.dumps(figures))
         return
-    wanted, original = torch.load(args.results / "original.pt")
+    wanted, original = torch.load(args.results / f"{args.library}.pt")
     same = {
         name: all(
             is_same(*pair, is_exact="tuned" not in name)
@@ -128,7 +134,7 @@ def main():
     }
     print(json.dumps(report, indent=1))
     if args.save:
-        save("captured_quack", report)
+        save(f"captured_{args.library}", report)
 
 
 if __name__ == "__main__":
