@@ -194,3 +194,11 @@ def test_names_of_kernels_exist_and_cannot_be_called() -> None:
         cute.make_layout((1, 2))
     assert cutlass.Arch.sm_90a >= cutlass.Arch.sm_90
     assert not cutlass.Arch.sm_100a.is_family_of(cutlass.Arch.sm_90a)
+
+
+def test_numbers_are_passed_as_what_they_are() -> None:
+    # TVM-FFI takes the first protocol that a class has, whatever its value is.
+    protocols = ("__tvm_ffi_int__", "__tvm_ffi_float__", "__index__")
+    for name, expected in (("Float32", (False, True, False)), ("Int64", (True, False, True))):
+        kind = cutlass.DTYPES[name]
+        assert tuple(hasattr(kind, protocol) for protocol in protocols) == expected

@@ -39,8 +39,6 @@ class Numeric(metaclass=NumericMeta):
     def __int__(self) -> int:
         return int(self.value)
 
-    __index__ = __tvm_ffi_int__ = __int__
-
     def __float__(self) -> float:
         return float(self.value)
 
@@ -59,13 +57,17 @@ class Integer(Numeric):
 
     width, is_integer = 32, True
 
+    def __index__(self) -> int:
+        return int(self.value)
+
+    # TVM-FFI asks for the attribute alone: floats must not have it.
+    __tvm_ffi_int__ = __index__
+
 
 class Float(Numeric):
     """A float."""
 
     width, is_float = 32, True
-    # TVM-FFI asks for the first of these that exists.
-    __tvm_ffi_int__ = None  # type: ignore[assignment]
 
     def __tvm_ffi_float__(self) -> float:
         return float(self.value)
