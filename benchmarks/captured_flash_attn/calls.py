@@ -10,6 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 LENGTHS, QUERY_HEADS = (512, 1000), 8
+MODULES = ("cute.interface",)
+"""Modules that calls import."""
 
 
 class Calls:

@@ -11,6 +11,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 DTYPES = (torch.bfloat16, torch.float32)
 ROWS, COLUMNS = (128, 7), (1024, 4096)
+MODULES = (
+    "cross_entropy",
+    "cute_dsl_utils",
+    "gemm_interface",
+    "linear",
+    "rmsnorm",
+    "rotary",
+    "softmax",
+    "topk",
+    "transform.hadamard",
+)
+"""Modules that calls import."""
 
 
 class Calls:
