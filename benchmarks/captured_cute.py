@@ -21,7 +21,6 @@ import argparse
 import importlib
 import importlib.util
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -122,7 +121,8 @@ def main():
         return
     if times.is_file():
         values = [*map(float, times.read_text().split())]
-        figures |= {"later call, us": statistics.median(values), "processes measured": len(values)}
+        # Other work on the machine only ever adds to a time.
+        figures |= {"later call, us": min(values), "in processes, us": values}
     figures |= calls.facts()
     tensors, slowest = results(calls)
     figures |= slowest
