@@ -115,7 +115,8 @@ def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
     worker_files = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
     files = [*worker_files, *ANSWER_READERS]
-    files += [Path(worker)] if worker.endswith(".py") else []
+    # A plug-in's worker imports modules beside it.
+    files += sorted(Path(worker).parent.glob("*.py")) if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 
 

@@ -17,11 +17,9 @@ from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 VARIANT = "tvm-ffi01-cu130-x86_64-linux"
-USE = """
+LOAD = """
 import importlib.util, sys, types, tvm_ffi
 
-for name in ("cutlass", "cuda", "triton"):
-    sys.modules[name] = None
 folder = sys.argv[1]
 spec = importlib.util.spec_from_file_location(
     "package", folder + "/__init__.py", submodule_search_locations=[folder]
@@ -33,6 +31,17 @@ cuda = types.SimpleNamespace(get_device_capability=lambda: (9, 0), get_device_na
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 runtime = sys.modules["package._launches"].execute.__self__
 names = sys.modules["package._launch_cutlass"].DTYPES
+"""
+JIT = f"""{LOAD}
+function = package.compiled_scale(names["Float32"], 64, package.Mode.PLAIN)
+print(type(function).__name__ == "CompiledFunction", callable(function))
+"""
+USE = f"""
+import sys
+
+for name in ("cutlass", "cuda", "triton"):
+    sys.modules[name] = None
+{LOAD}
 runtime._loaded, load = (lambda record: record in runtime._places), runtime._loaded
 for dtype in ("Float16", "BFloat16"):
     print(package.compiled_scale(names[dtype], 64, package.Mode.PLAIN))
@@ -112,15 +121,21 @@ def test_from_a_recording_to_a_package(project: CommandProject, environment: Pat
     assert options.startswith("`cute.compile` with `options=''`")
 
 
-def test_the_dsl_is_no_fallback(project: CommandProject) -> None:
+def test_the_dsl_compiles_other_calls(project: CommandProject, environment: Path) -> None:
     file = project.root / "build.toml"
     text = file.read_text()
     file.write_text(text.replace("launches =", 'fallback = "jit"\nlaunches ='))
+    project.commit()
     try:
-        output = project.kbuild("plan", expect=3).stderr
+        built = project.built("--toolchain", "wheels", "--variant", VARIANT)
     finally:
         file.write_text(text)
-    assert '`fallback = "jit"` does not exist for `cute`' in output
+    paths = (environment, environment / "nvidia_cutlass_dsl" / "dsl_packages")
+    env = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "CUTE_DSL_ARCH": "sm_90a"}
+    words = (sys.executable, "-c", JIT, built["path"])
+    done = run(words, cwd=project.cache, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "True"]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ class CapturedLanguage:
     """Other languages that the worker imports, with the pins of their distributions."""
     replaced: tuple[str, ...] = ()
     """Modules that the runtime replaces in the author's files, with all below them."""
-    has_jit: bool = False
-    """True if a package can run the DSL for launches that were not compiled."""
     recorder: tuple[Path, ...] = ()
     """The `sitecustomize.py` that records launches, and modules that it imports; it reads
     `settings.json` next to it."""
@@ -49,7 +47,7 @@ class CapturedLanguage:
 
 _LANGUAGES: Mapping[str, CapturedLanguage] = {
     "triton": CapturedLanguage(
-        "triton", runtime=_TRITON, replaced=("triton",), has_jit=True, recorder=(_RECORDER,)
+        "triton", runtime=_TRITON, replaced=("triton",), recorder=(_RECORDER,)
     ),
     "ninetoothed": CapturedLanguage("triton"),
     "helion": CapturedLanguage("triton", calls="kbuild.plugins.capture.helion.calls"),

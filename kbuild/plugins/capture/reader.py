@@ -209,9 +209,6 @@ class KernelReader:
         captured = list(self._captured_functions(digests))
         way = captured_language(language.name)
         has_jit = any(table.fallback == "jit" for table in self.launch_tables)
-        if has_jit and not way.has_jit:
-            message = f'`fallback = "jit"` does not exist for `{language.name}`'
-            self.table_issues.error(message, "leave it out: a call that was not recorded fails")
         if any(self.watched.values()) and not way.compiled_as:
             message = f"`factories` and `tuners` do not exist for `{language.name}`"
             self.table_issues.error(message, "leave them out: its launches need neither")

@@ -6,6 +6,8 @@ kbuild copies this file into packages. It needs Torch and TVM-FFI, and nothing e
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -106,18 +108,40 @@ class CompiledPackage(SourcePackage):
         arch, device = CurrentDsl.arch_name(), torch.cuda.get_device_name()
         return Winners(rows, describe).choose(tuner, arch, device, key)
 
-    def _loaded(self, record: str) -> CompiledFunction:
+    def _loaded(self, record: str) -> Any:
         if record not in self._places:
             self.report_missing(f"`cute.compile` was not recorded for {record}")
+            if self._table["jit"] and importlib.util.find_spec("cutlass") is not None:
+                return self._compiled_here(record)
+            hint = " or install CuTe DSL, which then compiles it" if self._table["jit"] else ""
             raise RuntimeError(
                 f"`cute.compile` was not recorded for {record}: this package has no such function. "
-                "Record it in the kernel's project: `kbuild capture --record -- COMMAND`"
+                "Record it in the kernel's project: `kbuild capture --record -- COMMAND`" + hint
             )
         import torch
 
         op, form = self._places[record]
         device = torch.empty(0, dtype=torch.uint8, device="cuda")
         return CompiledFunction(getattr(self._ops, op)(device, form), record)
+
+    def _compiled_here(self, record: str) -> Any:
+        """Compile a call with CuTe DSL itself, and with the author's files as they are."""
+        from ._launch_calls import RecordedCall
+
+        folder = str(self._folder / "_captured_sources")
+        sys.path.insert(0, folder)
+        try:
+            given, keywords = RecordedCall(self._author_source).arguments(json.loads(record))
+            cute = importlib.import_module("cutlass.cute")
+            return cute.compile(*given, **keywords, options=_OPTIONS)
+        finally:
+            sys.path.remove(folder)
+
+    def _author_source(self, name: str) -> ModuleType:
+        module = importlib.import_module(name)
+        if not str(module.__file__).startswith(str(self._folder)):
+            raise RuntimeError(f"`{name}` is imported from elsewhere: {module.__file__}")
+        return module
 
     def load_module(self, path: Any, **_: Any) -> dict[str, CompiledFunction]:
         """Return the functions of a file that `export_to_c` has written."""
