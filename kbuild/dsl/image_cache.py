@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kbuild.ops.image import KernelImage, UnitImage
-from kbuild.ops.language import LANGUAGES
+from kbuild.ops.language import LANGUAGES, usual_label
 from kbuild.ops.unit import KernelUnit
 from kbuild.system.cache import DESCRIPTIONS, IMAGES, Cache
 from kbuild.system.errors import BuildError
@@ -64,7 +64,9 @@ def rejection_error(
 
 def unit_label(unit: KernelUnit) -> str:
     """Short description of a unit for messages: function, target, dtypes, constants."""
-    return " ".join(LANGUAGES.get(unit.language).label(unit))
+    # A worker of a cluster may lack the plug-in that has the language.
+    language = LANGUAGES.find(unit.language)
+    return " ".join(language.label(unit) if language else usual_label(unit))
 
 
 NoteCallback = Callable[[str], None]

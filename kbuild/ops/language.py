@@ -249,10 +249,15 @@ class Language(Dialect):
         raise NotImplementedError
 
     def label(self, unit: KernelUnit) -> Sequence[str]:
-        """Return the words that describe a unit in messages."""
-        constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
-        dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
-        return (unit.functions[0], str(unit.target), *dtypes, *constants)
+        """Return the parts that describe a unit in messages."""
+        return usual_label(unit)
+
+
+def usual_label(unit: KernelUnit) -> Sequence[str]:
+    """Return the function, target, dtypes and constants of a unit."""
+    constants = [f"{name}={value}" for name, value in (*unit.constants, *unit.options)]
+    dtypes = dict.fromkeys(dtype for _, dtype in unit.dtypes)
+    return (unit.functions[0], str(unit.target), *dtypes, *constants)
 
 
 def flavour_of(backend: str, toolkit: str | None) -> Flavour:
