@@ -312,7 +312,7 @@ def device_name() -> str:
     """Name of the current GPU."""
     import torch
 
-    return str(torch.cuda.getdevice_name())
+    return str(torch.cuda.get_device_name())
 
 
 Patches = Mapping[str, tuple[str, Callable[[Any, Any], None]]]

@@ -260,14 +260,14 @@ def _solved(expression: Any) -> Any:
     if not isinstance(expression, (sympy.Eq, sympy.Ne)):
         return expression
     difference = expression.lhs - expression.rhs
-    floats = [symbol for symbol in difference.free_symbols if not symbol.is_integer]
-    if len(floats) != 1 or len(difference.free_symbols) != 1:
+    symbols = [*difference.free_symbols]
+    if len(symbols) != 1 or symbols[0].is_integer:
         return expression
-    sign = difference.coeff(floats[0])
-    constant = difference - sign * floats[0]
+    sign = difference.coeff(symbols[0])
+    constant = difference - sign * symbols[0]
     if abs(sign) != 1 or not constant.is_number:
         return expression
-    return type(expression)(floats[0], sympy.Float(-constant / sign))
+    return type(expression)(symbols[0], sympy.Float(-constant / sign))
 
 
 class Numbers(Symbols):
