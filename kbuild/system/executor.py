@@ -255,17 +255,20 @@ class CombinedProgress:
         now = self._clock()
         done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
         past, busy_s = sum(self._past.values()), sum(self._busy_s.values())
-        early = past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM
+        # A build may end without telling of its units: they are done, at no known speed.
+        rest = sum(sum(units.values()) for units in self._left.values())
+        ended = self._duration - rest
+        early = ended < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM
         if not past or not busy_s or early:
             return None
         overall, unknown = busy_s / past, 0.0
         seconds: dict[str, list[float]] = {}
         for name, units in self._left.items():
             seconds[name] = []
-            for unit, rest in units.items():
+            for unit, size in units.items():
                 kind = _kind(unit)
                 is_known = self._past[kind] and self._is_guessed
-                each = rest * (self._busy_s[kind] / self._past[kind] if is_known else overall)
+                each = size * (self._busy_s[kind] / self._past[kind] if is_known else overall)
                 unknown += 0.0 if is_known or not self._is_guessed else each
                 seconds[name].append(each)
         # The last units of a build are long, and nobody says how far they are: a build has worked

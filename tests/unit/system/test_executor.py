@@ -255,6 +255,17 @@ def test_what_a_build_has_in_hand_advances() -> None:
     assert progress.left == [pytest.approx(20)]  # the other one has worked for eighty seconds
 
 
+def test_a_build_that_tells_nothing_is_done_when_it_ends() -> None:
+    progress, now = Progress(), [0.0]
+    units = {"a.cpp": 10.0, "b.cpp": 10.0, "c.cpp": 10.0, "d.cpp": 10.0}
+    together = CombinedProgress(progress, {"one": units, "two": units}, lambda: now[0])
+    together.finish("one")
+    update = together.part("two")
+    now[0] = 5.0
+    update(1, 4, "a.cpp")
+    assert progress.left == [None, pytest.approx(15)]
+
+
 @pytest.mark.parametrize(("is_guessed", "before"), [(True, None), (False, 45.0)])
 def test_kinds_of_units_have_speeds_of_their_own(is_guessed: bool, before: float | None) -> None:
     progress, now = Progress(), [0.0]
