@@ -209,10 +209,13 @@ class Calls:
         return gemm.gemm(a, b, tuned=self._tuned), *act, normed
 
 
-if __name__ == "__main__":
-    on_gpu = "gpu" in sys.argv[1:]
+if __name__ == "__main__":  # `gpu` runs the calls; other words are parts of the names of some
+    asked = sys.argv[1:]
+    on_gpu = "gpu" in asked
+    parts = [word for word in asked if word != "gpu"]
     calls = Calls(lambda name: importlib.import_module(f"quack.{name}"), fake=not on_gpu)
     with contextlib.nullcontext() if on_gpu else FakeTensorMode():
         for name, run in calls.every():
-            print(name, file=sys.stderr)
-            run()
+            if not parts or any(part in name for part in parts):
+                print(name, file=sys.stderr)
+                run()

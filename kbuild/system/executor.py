@@ -283,4 +283,7 @@ class CombinedProgress:
         # Builds share the processors: so many seconds of builds passed in one.
         running_s = sum(now - since for since in self._advanced_at.values())
         at_once = max((busy_s + running_s) / max(now - self._began, 1e-9), 1.0)
-        return max(sum(rest_s.values()) / at_once, max(rest_s.values(), default=0.0))
+        left_s = max(sum(rest_s.values()) / at_once, max(rest_s.values(), default=0.0))
+        # How far the last units are is a guess of up to one of them.
+        longest = max((each for units in seconds.values() for each in units), default=0.0)
+        return None if left_s < longest else left_s

@@ -80,17 +80,29 @@ def test_of_what_a_tuner_measures_only_its_choice_is_recorded(
     assert compiled["constants"]["record"]["callable"]["attributes"] == {"threads": 32}
 
 
-def row(device: str, size: int, threads: int, arch: str = "9.0a") -> dict[str, Any]:
-    return {"device": device, "key": ["apply", arch, [size, 8]], "config": {"threads": threads}}
+def row(
+    device: str, size: int, threads: int, arch: str = "9.0a", dtype: str = "half"
+) -> dict[str, Any]:
+    key = ["apply", arch, [size, 8], dtype]
+    return {"device": device, "key": key, "config": {"threads": threads}}
 
 
 @pytest.mark.parametrize(
-    ("device", "size", "threads"), [("H200", 100, 32), ("H200", 3000, 64), ("H100", 4000, 128)]
+    ("device", "size", "dtype", "threads"),
+    [
+        ("H200", 100, "half", 32),
+        ("H200", 3000, "half", 64),
+        ("H100", 4000, "half", 128),
+        pytest.param("B200", 4, "half", 128, id="measured elsewhere"),
+        pytest.param("H200", 4096, "float", 256, id="another dtype has no such image"),
+    ],
 )
 def test_a_package_takes_the_candidate_of_the_nearest_recorded_call(
-    device: str, size: int, threads: int
+    device: str, size: int, dtype: str, threads: int
 ) -> None:
     rows = [row("H200", 128, 32), row("H200", 4096, 64), row("H100", 4, 128)]
+    # Without a GPU: not measured.
+    rows += [row("", 4, 256), row("", 8, 256, dtype="float")]
     rows.append(row("H200", size, 256, "10.0a"))
 
     def described(value: Any) -> Any:
@@ -105,6 +117,6 @@ def test_a_package_takes_the_candidate_of_the_nearest_recorded_call(
     replace_caches(Own, lambda _: Choices(choose))
     tuner = Own(apply, [Candidate(threads=threads) for threads in (32, 64, 128, 256)])
     tuner._bench = None  # type: ignore[assignment,method-assign] - nothing is measured
-    assert tuner.cache[(size, 8),].threads == threads
+    assert tuner.cache[(size, 8), dtype].threads == threads
     with pytest.raises(RuntimeError, match="no candidate of `apply` was recorded"):
         Winners(rows, described).choose(tuner, "12.0a", device, ())

@@ -243,16 +243,25 @@ def test_the_total_of_builds_that_are_known_stays() -> None:
     assert progress.left[-1] == 0
 
 
-def test_what_a_build_has_in_hand_advances() -> None:
+@pytest.mark.parametrize(
+    ("after", "left"),
+    [
+        # The running unit has worked for eighty seconds.
+        pytest.param({"last.cu": 100.0}, 120, id="more than a unit"),
+        pytest.param({}, None, id="less than a unit, of which nobody knows how far it is"),
+    ],
+)
+def test_what_a_build_has_in_hand_advances(after: dict[str, float], left: float | None) -> None:
     progress, now = Progress(), [0.0]
     units = {"long.cu": 100.0}
-    together = CombinedProgress(progress, {"one": units, "two": units}, lambda: now[0])
+    expected = {"one": units, "two": {**units, **after}}
+    together = CombinedProgress(progress, expected, lambda: now[0])
     first = together.part("one")
     now[0] = 20.0
     together.part("two")
     now[0] = 100.0
     first(1, 1, "long.cu")
-    assert progress.left == [pytest.approx(20)]  # the other one has worked for eighty seconds
+    assert progress.left == [left and pytest.approx(left)]
 
 
 def test_a_build_that_tells_nothing_is_done_when_it_ends() -> None:

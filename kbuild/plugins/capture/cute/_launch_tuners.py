@@ -52,24 +52,29 @@ class Winners:
         self._rows, self._describe = rows, describe
 
     def choose(self, tuner: Any, arch: str, device: str, key: Any) -> Any:
-        """Return the candidate of the nearest recorded call, on the same device if there is one.
+        """Return the candidate of the nearest recorded call.
+
+        Of calls that differ in sizes alone, those on the same device are nearest, then
+        measured ones.
 
         Raises:
             RuntimeError: no call of the tuned function was recorded for the arch.
         """
         wanted = described_key(self._describe, tuner, arch, key)
         known = {str(self._config(config)): config for config in tuner.configs}
-        rows = [
-            (row["device"] != device, _distance(row["key"], wanted), str(row["config"]))
-            for row in self._rows
-            if row["key"][:2] == wanted[:2] and str(row["config"]) in known
-        ]
+        rows = []
+        for row in self._rows:
+            if row["key"][:2] == wanted[:2] and str(row["config"]) in known:
+                unequal, ratio = _distance(row["key"], wanted)
+                foreign = row["device"] != device, not row["device"]
+                # A call of other dtypes was compiled to something else.
+                rows.append((unequal, *foreign, ratio, str(row["config"])))
         if not rows:
             raise RuntimeError(
                 f"no candidate of `{tuner.fn.__name__}` was recorded for {arch}. "
                 "Record a call in the kernel's project: `kbuild capture --record -- COMMAND`"
             )
-        return known[min(rows)[2]]
+        return known[min(rows)[-1]]
 
     def _config(self, config: Any) -> dict[str, Any]:
         return described_config(self._describe, config)
@@ -80,11 +85,12 @@ def described_config(describe: Callable[[Any], Any], config: Any) -> dict[str, A
     return {name: describe(value) for name, value in config.all_kwargs().items()}
 
 
-def _distance(left: Any, right: Any) -> float:
-    """Distance between two keys: by the ratio of sizes, and far for other values."""
+def _distance(left: Any, right: Any) -> tuple[int, float]:
+    """Number of unequal values in two keys, and how far their sizes are apart, in octaves."""
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        far = 64.0 * abs(len(left) - len(right))
-        return far + sum(_distance(*pair) for pair in zip(left, right, strict=False))
+        pairs = [_distance(*pair) for pair in zip(left, right, strict=False)]
+        unequal = abs(len(left) - len(right)) + sum(pair[0] for pair in pairs)
+        return unequal, sum(pair[1] for pair in pairs)
     if type(left) is type(right) is int:
-        return abs(math.log2(1 + abs(left)) - math.log2(1 + abs(right)))
-    return 0.0 if left == right else 64.0
+        return 0, abs(math.log2(1 + abs(left)) - math.log2(1 + abs(right)))
+    return int(left != right), 0.0
