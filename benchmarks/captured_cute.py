@@ -10,9 +10,9 @@
 LIBRARY is `quack` (quack-kernels 0.6.5) or `flash_attn` (flash-attn-4 4.0.0b36, and quack beside
 it). While recording, `QUACK_CACHE_ENABLED=0` and `FLASH_ATTENTION_NUM_SMS=132` are set. The first
 run needs CuTe DSL; the second makes sure that it cannot be imported, compares the results bit for
-bit, and writes `benchmarks/results/captured_LIBRARY.json`. Without `--no-run`, `calls.py gpu` of
-quack records what its tuner chooses on the GPU at hand, which takes many minutes. Tuned calls are
-compared with the original's own defaults, as numbers.
+bit, and writes `benchmarks/results/captured_LIBRARY.json`. `kbuild capture --record -- python
+calls.py gpu tuned` adds what quack's tuners choose on the GPU at hand: three minutes. Tuned calls
+are compared with the original's own defaults, as numbers.
 """
 
 from __future__ import annotations
