@@ -66,9 +66,9 @@ class Winners:
         for row in self._rows:
             if row["key"][:2] == wanted[:2] and str(row["config"]) in known:
                 unequal, ratio = _distance(row["key"], wanted)
-                foreign = row["device"] != device, not row["device"]
+                elsewhere = row["device"] != device, not row["device"]
                 # A call of other dtypes was compiled to something else.
-                rows.append((unequal, *foreign, ratio, str(row["config"])))
+                rows.append((unequal, *elsewhere, ratio, str(row["config"])))
         if not rows:
             raise RuntimeError(
                 f"no candidate of `{tuner.fn.__name__}` was recorded for {arch}. "
