@@ -16,7 +16,7 @@ from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count
 from kbuild.dsl.image_cache import NoteCallback, compiled_images
 from kbuild.dsl.image_rows import Images, resources_of
 from kbuild.dsl.launcher.files import launcher_files
-from kbuild.dsl.launcher.images import link_libraries_file
+from kbuild.dsl.launcher.objects import link_libraries_file
 from kbuild.dsl.launcher.resolved_kernel import ResolvedKernel, ResolvedLaunch, is_compiled_for
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import resolve_kernel

@@ -132,7 +132,7 @@ class KernelImage:
     driver: int = 0
     """Oldest CUDA driver that can launch it, as `cuDriverGetVersion` counts; 0 if any can."""
     convention: Convention = ""
-    """Calling convention of an object, see `kbuild.dsl.launcher.images`."""
+    """Calling convention of an object, see `kbuild.dsl.launcher.objects`."""
     loading: Loading = ""
     """Way to make an object load its code; empty if it loads with the first call."""
     load_functions: tuple[str, ...] = ()

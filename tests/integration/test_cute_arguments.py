@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.launcher.images import object_files
+from kbuild.dsl.launcher.objects import object_files
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.system import rendering

@@ -8,8 +8,9 @@ from kbuild.dsl.launcher.aten import AtenCode, demand_members, result_lines
 from kbuild.dsl.launcher.calls import call_struct
 from kbuild.dsl.launcher.cxx_text import c_identifier
 from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapter, TvmFfiAdapter
-from kbuild.dsl.launcher.images import ImageTables, object_files
+from kbuild.dsl.launcher.images import ImageTables
 from kbuild.dsl.launcher.launches import LaunchCode, measured_on, rows_of
+from kbuild.dsl.launcher.objects import object_files
 from kbuild.dsl.launcher.resolved_kernel import ResolvedLaunch, ResolvedOp
 from kbuild.ops.expression import arithmetic_header
 from kbuild.ops.image import UnitImage

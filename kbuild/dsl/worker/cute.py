@@ -18,7 +18,7 @@ sys.path[1:1] = [
 ]
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
-import tvm_ffi  # type: ignore[import-not-found]  # noqa: E402, F401 - it copes without Torch alone
+import tvm_ffi  # noqa: E402, F401 - it copes without Torch alone
 from cutlass import cute  # noqa: E402
 from cutlass.cute import runtime  # type: ignore[import-not-found]  # noqa: E402
 from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402

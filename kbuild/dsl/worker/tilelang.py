@@ -27,7 +27,7 @@ if importlib.util.find_spec("torch") is None:
     _none = _BlockTorch()
     sys.meta_path.insert(0, _none)
     # Imported while Torch is hidden; every later import finds it in `sys.modules`.
-    import tvm_ffi  # type: ignore[import-not-found]  # noqa: F401
+    import tvm_ffi  # noqa: F401
 
     sys.meta_path.remove(_none)
     # TileLang, unlike TVM-FFI, cannot be imported without Torch; a stub suffices.

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi  # type: ignore[import-not-found]
+import tvm_ffi
 
 from . import _launch_absent as absent
 from . import _launch_cutlass as stand_ins
