@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "plugins/capture/worker/request.py": "has a driver of Triton for DSLs that write Triton",
     "plugins/capture/worker/recorded_values.py": "takes constants of Triton for what they are",
     "plugins/capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
-    "plugins/capture/worker/symbols.py": "its messages name functions of Triton for sizes",
+    "plugins/capture/worker/number_functions.py": "its messages name functions of Triton for sizes",
     "plugins/capture/worker/stores.py": "reads the source of an author's kernels",
     "plugins/capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "plugins/migrate/cli.py": "its help names what it takes over",

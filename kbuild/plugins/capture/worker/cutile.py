@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.worker.number_functions import cdiv
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.stores import (
     PlainFunction,
     PlainParameter,
     unused_parameters,
 )
-from kbuild.plugins.capture.worker.symbols import cdiv
 
 
 class CurrentStream:

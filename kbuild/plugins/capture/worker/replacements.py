@@ -29,11 +29,7 @@ from kbuild.plugins.capture.worker.imports import (
     answer_vendors,
     device_counts,
 )
-from kbuild.plugins.capture.worker.recorded_values import DESCRIPTORS
-from kbuild.plugins.capture.worker.recorder import Recorder
-from kbuild.plugins.capture.worker.runs import RunDevice
-from kbuild.plugins.capture.worker.settings import partial_method
-from kbuild.plugins.capture.worker.symbols import (
+from kbuild.plugins.capture.worker.number_functions import (
     NUMBERS,
     SIZE_METHODS,
     SizeText,
@@ -41,6 +37,10 @@ from kbuild.plugins.capture.worker.symbols import (
     divisions,
     number_functions,
 )
+from kbuild.plugins.capture.worker.recorded_values import DESCRIPTORS
+from kbuild.plugins.capture.worker.recorder import Recorder
+from kbuild.plugins.capture.worker.runs import RunDevice
+from kbuild.plugins.capture.worker.settings import partial_method
 
 _REMEDY = "decide on the arguments, or in an `autograd.Function` on `ctx.needs_input_grad`"
 _REFUSED = ("grad", "grad_fn", "_base", "_backward_hooks", "_version", "retains_grad", "output_nr")

@@ -20,12 +20,12 @@ from tests.unit.ops.expression.test_expression_codegen import run
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from kbuild.plugins.capture.worker.symbols import (  # noqa: E402
+from kbuild.plugins.capture.worker.number_functions import (  # noqa: E402
     NUMBERS,
     SIZE_METHODS,
-    Symbols,
     number_functions,
 )
+from kbuild.plugins.capture.worker.symbols import Symbols  # noqa: E402
 
 whole = NUMBERS["int"]
 COMPUTED = {
