@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
+import weakref
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -137,6 +139,18 @@ def test_what_a_factory_makes_is_described_by_its_call() -> None:
     assert call["callable"]["attributes"] == {"apply": made}
     name = {"attribute": "Bias", "of": made}
     assert call["arguments"] == [{"namedtuple": name, "items": [{"number": "int"}]}]
+
+
+def test_a_factory_keeps_nothing_alive() -> None:
+    factories = Factories(["own:make_*"])
+    namespace = {"__name__": __name__, "make_scale": make_scale}
+    factories.watch("own", namespace)
+    kinds = [namespace["make_scale"](by=float(count)) for count in range(3)]  # type: ignore[operator]
+    assert factories.owner_of(kinds[0].Bias) == (kinds[0], "Bias")
+    made = [weakref.ref(kind) for kind in kinds]
+    del kinds
+    gc.collect()
+    assert [each() for each in made] == [None] * 3
 
 
 class Driver:

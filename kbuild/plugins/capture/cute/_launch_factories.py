@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 
 class FactoryCall(NamedTuple):
-    """A call of a factory, and what it returned."""
+    """A call of a factory."""
 
-    value: Any
     function: str
     """Name of the function, such as `my.ops:Mod.make_class`."""
     args: tuple[Any, ...]
@@ -24,12 +24,13 @@ class FactoryCall(NamedTuple):
 
 
 class Factories:
-    """Remembers what some functions return."""
+    """Remembers which calls of some functions made what is still there."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """`names` are such as `my.ops:make_*` or `my.ops:Mod.make_class`."""
         self._names = names
         self._calls: dict[int, FactoryCall] = {}
+        self._classes: weakref.WeakSet[type] = weakref.WeakSet()
 
     @property
     def modules(self) -> set[str]:
@@ -49,17 +50,25 @@ class Factories:
                 setattr(owner, value.__name__, watched)
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        calls = self._calls
-
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             value = function(*args, **kwargs)
             # A function that returns a value again does not make it.
-            if id(value) not in calls and hasattr(value, "__dict__"):
-                calls[id(value)] = FactoryCall(value, name, args, kwargs)
+            if id(value) not in self._calls:
+                self._remember(value, FactoryCall(name, args, kwargs))
             return value
 
         return call
+
+    def _remember(self, value: Any, call: FactoryCall) -> None:
+        try:
+            # A factory may make an object for every call of a kernel.
+            weakref.finalize(value, self._calls.pop, id(value)).atexit = False
+        except TypeError:  # numbers and texts, which are described by themselves
+            return
+        self._calls[id(value)] = call
+        if isinstance(value, type):
+            self._classes.add(value)
 
     def call_of(self, value: Any) -> FactoryCall | None:
         """The call that returned a value; None for other values."""
@@ -67,10 +76,10 @@ class Factories:
 
     def owner_of(self, value: type) -> tuple[type, str] | None:
         """The class from a factory that has another one as an attribute, and its name there."""
-        for call in self._calls.values():
-            for name, each in vars(call.value).items() if isinstance(call.value, type) else ():
+        for owner in self._classes:
+            for name, each in vars(owner).items():
                 if each is value:
-                    return call.value, name
+                    return owner, name
         return None
 
 
