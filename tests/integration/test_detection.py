@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_project import CommandProject
+from tests.support.tiny_project import write_tiny
 
 pytestmark = [
     pytest.mark.compile,
@@ -18,14 +18,13 @@ pytestmark = [
     pytest.mark.usefixtures("need_torch"),
     pytest.mark.skipif(sys.platform != "linux", reason="answers are kept on Linux"),
 ]
-STABLE = "relu-stable-abi"
 FOUND = "The CXX compiler identification is"
 
 
 @pytest.fixture(scope="module")
-def known(example: Callable[[str], CommandProject]) -> tuple[CommandProject, Path]:
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandProject, Path]:
     """A project that was built with a compiler of its own."""
-    bench = example(STABLE)
+    bench = write_tiny(tmp_path_factory.mktemp("known"), "cpu")
     program = bench.cache / "c++"
     program.write_text(f'#!/bin/sh\nexec {shutil.which("c++")} "$@"\n')
     program.chmod(0o755)

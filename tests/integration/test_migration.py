@@ -65,10 +65,11 @@ def _(x):
     return torch.empty_like(x)
 """,
     "csrc/ops.h": """#pragma once
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 at::Tensor add(const at::Tensor &, int64_t);
 """,
-    "csrc/impl.cpp": """#include "ops.h"
+    "csrc/impl.cpp": """#include <ATen/ATen.h>
+#include "ops.h"
 at::Tensor add(const at::Tensor &x, int64_t by) { return x + by; }
 """,
     "csrc/a.cpp": """#include <torch/library.h>
@@ -82,7 +83,7 @@ static at::Tensor two(const at::Tensor &x) { return add(x, 2); }
 TORCH_LIBRARY_FRAGMENT(several, m) { m.def("two(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(several, CPU, m) { m.impl("two", &two); }
 """,
-    "csrc/b.cpp": """#include <torch/script.h>
+    "csrc/b.cpp": """#include <ATen/core/op_registration/op_registration.h>
 #include "ops.h"
 static at::Tensor three(const at::Tensor &x) { return add(x, 3); }
 static auto registry = torch::RegisterOperators().op("several::three", &three);

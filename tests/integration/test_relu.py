@@ -168,19 +168,6 @@ def test_its_own_tests_pass_against_the_built_variant(relu: CommandProject) -> N
     assert "passed" in done.stdout + done.stderr
 
 
-@pytest.mark.network
-def test_its_own_tests_pass_in_an_environment_made_for_its_torch(relu: CommandProject) -> None:
-    done = relu.run("test", "--torch", "newest", "--json", "--", "-k", "forward and float32")
-    if done.returncode == 4 and "the package index" in done.stderr:
-        pytest.skip(f"no build of Torch for the CPU: {done.stderr}")
-    assert done.returncode == 0, done.stderr
-    (report,) = json.loads(done.stdout)["variants"]
-    release = "".join(report["torch"].split(".")[:2])
-    assert report["variant"] == variant_of(relu).name
-    assert report["variant"].startswith(f"torch{release}-")
-    assert (report["passed"] > 0, report["failed"]) == (True, 0)
-
-
 @pytest.mark.quick
 def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: CommandProject) -> None:
     done = relu.kbuild("build", "--variant", "torch213-metal-aarch64-darwin", expect=4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.dsl.launcher.files import launcher_files
-from tests.support.command_project import ROOT, run
+from tests.support.command_project import run
 from tests.support.dsl.tilelang_kernels import shop
 from tests.support.launcher.functions import library
 from tests.support.tvm_ffi_interpreter import fetch, interpreter
@@ -77,26 +77,21 @@ except RuntimeError as error:
     assert "wide = 65; there are images for wide = 64, 128" in str(error), error
 else:
     raise SystemExit("65 columns")
-import torch
-x = torch.randn(5, 64)
-out = scaled(x, 0.5)
-assert torch.equal(torch.from_dlpack(out), x * 0.5)
 print(tvm_ffi.__version__)
+"""
+ALLOCATES = """
+import sys
+import torch
+import tvm_ffi
+x = torch.randn(5, 64)
+out = tvm_ffi.load_module(sys.argv[1]).scaled(x, 0.5)
+assert torch.equal(torch.from_dlpack(out), x * 0.5)
 """
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter(tmp_path_factory.mktemp("python"))
-
-
-def test_the_unit_tests_of_launchers_call_tvm_ffi(python: Path) -> None:
-    """They leave it out where it is not installed: only those that need it run here."""
-    tests = ROOT / "tests/unit/dsl/launcher"
-    command = (str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), "-k", "tvm")
-    done = run(command, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert "skipped" not in done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +106,9 @@ def scaled(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_objects_of_tilelang(scaled: Path, python: Path) -> None:
-    done = run((str(python), "-c", CALLS, str(scaled)), cwd=scaled.parent)
-    assert done.returncode == 0, done.stderr
+    for code in (CALLS, ALLOCATES):
+        done = run((str(python), "-c", code, str(scaled)), cwd=scaled.parent)
+        assert done.returncode == 0, done.stderr
 
 
 def test_with_the_oldest_release(scaled: Path, python: Path, tmp_path: Path) -> None:
