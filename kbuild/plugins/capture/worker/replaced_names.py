@@ -44,7 +44,7 @@ class _Search:
     """Number of the names in each."""
     results: dict[int, tuple[Any, int, bool]] = field(default_factory=dict)
     """`id` of a module -> the module, its size, and True if it has one of the functions."""
-    found: Sequence[Any] = ()
+    matches: Sequence[Any] = ()
     """The modules that have one."""
 
 
@@ -65,9 +65,9 @@ def libraries_with(functions: Mapping[int, Any], own: Iterable[Any]) -> Sequence
                 has_one = any(names_of(functions, [module]))
                 _search.results[id(module)] = module, size, has_one
         _search.sizes = sizes
-        _search.found = [m for m in _search.modules if _search.results[id(m)][2]]
+        _search.matches = [m for m in _search.modules if _search.results[id(m)][2]]
     authors = {id(module) for module in own}
-    return [module for module in _search.found if id(module) not in authors]
+    return [module for module in _search.matches if id(module) not in authors]
 
 
 def names_of(
@@ -81,5 +81,7 @@ def names_of(
     """
     for module in modules:
         names: dict[str, Any] = getattr(module, "__dict__", {})
-        found = [(name, id(value)) for name, value in list(names.items()) if id(value) in functions]
-        yield from ((module, name, functions[original]) for name, original in found)
+        matches = [
+            (name, id(value)) for name, value in list(names.items()) if id(value) in functions
+        ]
+        yield from ((module, name, functions[original]) for name, original in matches)
