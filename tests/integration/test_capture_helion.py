@@ -84,18 +84,18 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
 
 @pytest.fixture(scope="module")
 def on_hopper(captured: Captures) -> Captures:
-    """The same worker, for kernels of one arch."""
+    """The same worker, for kernels of one arch: code is written for each."""
     section = {**SECTION, "cuda-capabilities": ["9.0"]}
     return replace(captured, section=read_section("k", section))
 
 
 @pytest.fixture(scope="module")
-def matmul(captured: Captures) -> CapturedWrapper:
+def matmul(on_hopper: Captures) -> CapturedWrapper:
     arguments = {
         "x": {"shape": ["M", "K"], "dtypes": ["float32"]},
         "y": {"shape": ["K", "N"], "dtypes": "x"},
     }
-    wrapper, notes = captured("kernels:matmul", arguments)
+    wrapper, notes = on_hopper("kernels:matmul", arguments)
     assert notes == ()
     return wrapper
 
@@ -181,7 +181,7 @@ def test_a_config_that_helion_saved_is_a_candidate(on_hopper: Captures) -> None:
 
 def test_static_shapes_need_sizes(captured: Captures) -> None:
     wrapper, _ = captured("kernels:doubled", {"x": {"shape": [64, 1024], "dtypes": ["bfloat16"]}})
-    (launch,) = wrapper.forward.section["launch"]
+    (launch,) = wrapper.forward.section["launch"]  # of both archs
     assert launch["grid"] == [64]
     with pytest.raises(CheckError) as refused:
         captured("kernels:doubled", {"x": MATRIX})

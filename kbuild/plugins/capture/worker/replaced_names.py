@@ -39,11 +39,10 @@ def replaced_names(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[Non
 class _Search:
     """The last search of all modules for functions that runs replace."""
 
-    modules: Sequence[Any] = ()
-    sizes: Sequence[int] = ()
-    """Number of the names in each."""
+    state: Sequence[tuple[int, int]] = ()
+    """`id` of each module, and the number of its names."""
     results: dict[int, tuple[Any, int, bool]] = field(default_factory=dict)
-    """`id` of a module -> the module, its size, and True if it has one of the functions."""
+    """`id` of a module -> the module, its number, and True if it has one of the functions."""
     matches: Sequence[Any] = ()
     """The modules that have one."""
 
@@ -56,16 +55,16 @@ def libraries_with(functions: Mapping[int, Any], own: Iterable[Any]) -> Sequence
 
     A module is searched again only when it has got names: few runs import one.
     """
-    if len(_search.modules) != len(sys.modules):
-        _search.modules = [*sys.modules.values()]
-    sizes = [len(getattr(module, "__dict__", ())) for module in _search.modules]
-    if sizes != _search.sizes:
-        for module, size in zip(_search.modules, sizes, strict=True):
-            if _search.results.get(id(module), (module, -1))[1] != size:
+    modules = [*sys.modules.values()]
+    state = [(id(module), len(getattr(module, "__dict__", ()))) for module in modules]
+    if state != _search.state:
+        for module, (identity, size) in zip(modules, state, strict=True):
+            if _search.results.get(identity, (module, -1))[1] != size:
                 has_one = any(names_of(functions, [module]))
-                _search.results[id(module)] = module, size, has_one
-        _search.sizes = sizes
-        _search.matches = [m for m in _search.modules if _search.results[id(m)][2]]
+                # With the module, so that no other one gets its `id`.
+                _search.results[identity] = module, size, has_one
+        _search.state = state
+        _search.matches = [module for module in modules if _search.results[id(module)][2]]
     authors = {id(module) for module in own}
     return [module for module in _search.matches if id(module) not in authors]
 
