@@ -26,16 +26,10 @@ pytestmark = [
 ]
 AUTHOR = """
 import functools
-import math
 
 import torch
 import triton
 import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
 
 @triton.jit
 def rows(x_ptr, out_ptr, stride, n, eps, BLOCK: tl.constexpr):
@@ -79,11 +73,6 @@ def norm(x, eps=1e-6):
     options = {"num_warps": warps, "num_ctas": 1}
     rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], eps, BLOCK=block, **options)
     return out
-
-
-def copied(x):
-    x = x.contiguous()
-    return launch(x, torch.empty_like(x), BLOCK=128)
 
 
 def strided(x):
@@ -238,18 +227,6 @@ def parity(x, dim=-1):
     return launch(x, same(x.shape, x), BLOCK=[16, 32][dim % x.dim()])
 
 
-def by_logarithm(x):
-    block = 2 ** math.ceil(math.log2(x.shape[1]))
-    return launch(x, same(x.shape, x), BLOCK=max(block, 1 << (x.shape[1] - 1).bit_length()))
-
-
-def one_sm(x):
-    count = torch.cuda.get_device_properties(x.device).multi_processor_count
-    if count == 0:
-        raise ValueError("no GPU")
-    return launch(x, same(x.shape, x), BLOCK=128)
-
-
 def with_stream(x):
     if x.shape[1] > 1:
         torch.cuda.Stream(priority=-1)
@@ -269,10 +246,6 @@ def hidden(x):
         return launch(x, same(x.shape, x), BLOCK=int(x.sum().item()))
     except Exception:
         return x
-
-
-def counted_values(x):
-    return torch.bincount(x.view(-1).to(torch.int32))
 
 
 def scaled_size(x):
@@ -329,42 +302,6 @@ def warps(x_ptr, out_ptr):
 def tuned_warps(x):
     out = torch.empty_like(x)
     warps[(1,)](x, out)
-    return out
-
-
-@gluon.jit
-def read_block(x_desc, block, ready):
-    tma.async_load(x_desc, [0, 0], ready, block)
-
-
-@gluon.jit
-def write_block(out_ptr, block):
-    places = out_ptr + gl.arange(0, 64)
-    gl.store(places, block.load(gl.AutoLayout()))
-
-
-@gluon.jit
-def described(x_desc, out_ptr, n, B: gl.constexpr):
-    block = gl.allocate_shared_memory(x_desc.dtype, [B, B], x_desc.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    loads = (x_desc, block, ready)
-    gl.warp_specialize([(write_block, (out_ptr, block)), (read_block, loads)], [1], [24])
-
-
-def descriptor(x, rows, swizzle=None):
-    block = [rows, int(x.shape[1])]
-    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-    if swizzle is not None:
-        layout = gl.NVMMASharedLayout(swizzle, 16)
-    return TensorDescriptor.from_tensor(x, block, layout)
-
-
-def described_rows(x):
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if x.data_ptr() % 16 != 0 or out.data_ptr() % 16 != 0:
-        return launch(x, out, BLOCK=128)
-    described[(x.shape[0],)](descriptor(x, 8), out, x.shape[0], B=8, num_warps=4)
-    described[(x.shape[0],)](descriptor(x[:, :], 16, 64), out, x.shape[0], B=16, num_warps=4)
     return out
 
 
@@ -430,26 +367,68 @@ class Separate(torch.autograd.Function):
         (out,) = ctx.saved_tensors
         return grad.contiguous() * out * ctx.factor, None
 """
+# A module of its own: each fork of the worker imports what its function needs.
+GLUON = """
+from author import launch
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+@gluon.jit
+def read_block(x_desc, block, ready):
+    tma.async_load(x_desc, [0, 0], ready, block)
+
+
+@gluon.jit
+def write_block(out_ptr, block):
+    places = out_ptr + gl.arange(0, 64)
+    gl.store(places, block.load(gl.AutoLayout()))
+
+
+@gluon.jit
+def described(x_desc, out_ptr, n, B: gl.constexpr):
+    block = gl.allocate_shared_memory(x_desc.dtype, [B, B], x_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    loads = (x_desc, block, ready)
+    gl.warp_specialize([(write_block, (out_ptr, block)), (read_block, loads)], [1], [24])
+
+
+def descriptor(x, rows, swizzle=None):
+    block = [rows, int(x.shape[1])]
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+    if swizzle is not None:
+        layout = gl.NVMMASharedLayout(swizzle, 16)
+    return TensorDescriptor.from_tensor(x, block, layout)
+
+
+def described_rows(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.data_ptr() % 16 != 0 or out.data_ptr() % 16 != 0:
+        return launch(x, out, BLOCK=128)
+    described[(x.shape[0],)](descriptor(x, 8), out, x.shape[0], B=8, num_warps=4)
+    described[(x.shape[0],)](descriptor(x[:, :], 16, 64), out, x.shape[0], B=16, num_warps=4)
+    return out
+"""
 LINES = {text.strip(): at for at, text in enumerate(AUTHOR.splitlines(), 1)}
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}
 ONLY_X = {"x": X}
+WITH_X = """
+    strided in_place filled summed read_bits written_bits counted Marked tuned tuned_by_branch
+    tuned_by_option tuned_by_flag tuned_warps described_rows passed_address by_release cached
+    by_vendor expanded_rows without_expanded copied_if_expanded nothing padded transposed beyond
+    with_stream named looked_up hidden scaled_size elements copied_rows
+"""
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys((*WITH_X.split(), "strided again"), ONLY_X),
+    **dict.fromkeys(("by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
-    **dict.fromkeys(("copied", "strided", "in_place", "filled", "summed"), ONLY_X),
-    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted"), ONLY_X),
-    "Marked": ONLY_X,
     "declared": {"x": {**X, "contiguous": True}},
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
-    **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
-    **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
-    **dict.fromkeys(("cached", "strided again"), ONLY_X),
-    **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
-    **dict.fromkeys(("expanded_rows", "without_expanded", "copied_if_expanded", "nothing"), ONLY_X),
-    **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
-    **dict.fromkeys(("with_stream", "named", "looked_up", "hidden", "counted_values"), ONLY_X),
-    "scaled_size": ONLY_X,
-    **dict.fromkeys(("elements", "copied_rows"), ONLY_X),
     "divided": {**ONLY_X, "n": {"kind": "int", "example": 4}},
     "signed": {**ONLY_X, "n": {"kind": "int", "example": 1}},
     "solved": {**ONLY_X, "a": {"kind": "int", "example": 1}, "b": {"kind": "int", "example": 2}},
@@ -463,18 +442,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
-FROM_ZERO = (
-    "divided",
-    "elements",
-    "copied_rows",
-    "nothing",
-    "padded",
-    "transposed",
-    "beyond",
-    "by_logarithm",
-)
+FROM_ZERO = ("divided", "elements", "copied_rows", "nothing", "padded", "transposed", "beyond")
 SIZES = {"described_rows": [64, 64], "looked_up": [0, 5], **{name: [0, 4096] for name in FROM_ZERO}}
 """Bounds of `N` for some of them."""
+MODULES = {"described_rows": "gluon_author"}
+REFUSED = {
+    "tuned_by_branch", "tuned_by_option", "tuned_by_flag", "tuned_size", "passed_address",
+    "written_bits", "by_release", "by_arch on AMD", "with_stream", "named", "hidden", "scaled_size",
+}  # fmt: skip
+WITH_FAULTS = {"norm", "filled", "summed", "optional", "declared", "tuned", "Scale"}
+"""Those of `FAULTS`."""
 
 
 @pytest.fixture(scope="session")
@@ -488,16 +465,18 @@ def answers(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> dict[
     """The worker's answer for each function of the author's file."""
     requests = {
         name: {
-            "function": f"author:{name.partition(' ')[0]}",
+            "function": f"{MODULES.get(name, 'author')}:{name.partition(' ')[0]}",
             "device": {"hip": 1} if name.endswith(" on AMD") else {},
             "arguments": arguments,
             "backward": name[0].isupper(),  # of functions, `test_capture_results` has gradients
             "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
             "examples": {"M": 4096, "N": SIZES.get(name, [4096])[0]},
+            "random_calls": 48 if name in WITH_FAULTS else 24,
         }
         for name, arguments in ARGUMENTS.items()
     }
-    return worker_answers({"author.py": AUTHOR}, requests, tmp_path_factory, lines.append)
+    modules = {"author.py": AUTHOR, "gluon_author.py": GLUON}
+    return worker_answers(modules, requests, tmp_path_factory, lines.append)
 
 
 def traces(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -672,16 +651,14 @@ def refusals(wrapper: CapturedWrapper, reader: FunctionReader) -> str:
 def test_ops_do_what_the_functions_do_in_random_calls(
     answers: dict[str, Any], wrapper_of: Callable[[str], Wrapped]
 ) -> None:
-    compared = 0
+    assert {name for name, answer in answers.items() if "error" in answer} == REFUSED
     for name, answer in answers.items():
-        if "error" not in answer and name != "by_arch on AMD":
-            assert len(answer["samples"]) > 20, name
+        if name not in REFUSED:
+            assert len(answer["samples"]) > 10, name
             text = refusals(*wrapper_of(name))
             reasons = set(re.findall(r"takes: (.*?), for example", text))
             known = {"`x` is not contiguous", "`w` is not contiguous", "not `capability() == 0`"}
             assert reasons <= known | {"in the backward pass, `grad_0` is not contiguous"}, name
-            compared += 1
-    assert compared > 20
 
 
 def test_calls_are_the_same_in_every_capture(answers: dict[str, Any]) -> None:
@@ -767,11 +744,6 @@ def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> N
             "hidden",
             "asks what is in a tensor",
             "return launch(x, same(x.shape, x), BLOCK=int(x.sum().item()))",
-        ),
-        (
-            "counted_values",
-            "asks what is in a tensor",
-            "return torch.bincount(x.view(-1).to(torch.int32))",
         ),
         (
             "scaled_size",

@@ -13,7 +13,7 @@ import pytest
 from kbuild.checks.readers.device_code import read_device_code
 from tests.support.command_project import ROOT, CommandProject, run
 from tests.support.dsl.cute_kernels import VERSION
-from tests.support.stores import cache_with_store, dsl_store
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 VARIANT = "tvm-ffi01-cu130-x86_64-linux"
@@ -71,7 +71,7 @@ def project(store: Path, tmp_path_factory: pytest.TempPathFactory) -> CommandPro
     folder = tmp_path_factory.mktemp("cute")
     left = shutil.ignore_patterns("build", ".kbuild", "__pycache__", "compare.py")
     shutil.copytree(ROOT / "tests" / "gpu" / "captured_cute", folder / "project", ignore=left)
-    cache = cache_with_store(folder / "cache", store)
+    cache = warm_cache(folder / "cache", store, tmp_path_factory)
     return CommandProject(folder / "project", cache)
 
 

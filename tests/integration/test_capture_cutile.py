@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbuild.checks.readers.device_code import read_device_code
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.section import read_section
-from kbuild.plugins.capture.description import Declaration
-from kbuild.plugins.capture.session import capture
-from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.system.errors import CheckError
-from kbuild.system.processes import LocalRunner
-from kbuild.system.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.capture_worker import Captures, captures
 from tests.support.command_project import CommandProject
-from tests.support.stores import cache_with_store, dsl_store
+from tests.support.stores import cache_with_store, dsl_store, warm_cache
 
 pytestmark = [
     pytest.mark.full,
@@ -33,7 +25,6 @@ pytestmark = [
 PROJECT = Path(__file__).parents[1] / "gpu" / "captured_cutile"
 VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
 MATRIX = {"x": {"shape": ["M", "N"], "dtypes": ["float32"]}}
-Capture = Callable[..., Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -43,31 +34,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def captured(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Capture:
+def captured(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     root = tmp_path_factory.mktemp("cutile")
     shutil.copy(PROJECT / "cutile_ops" / "kernels.py", root / "kernels.py")
-    runner = LocalRunner()
+    section = {
+        "language": "cutile", "toolchain": ["cuda-tile==1.7.0"], "src": ["kernels.py"],
+        "cuda-capabilities": ["9.0"],
+    }  # fmt: skip
     cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
-    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
-    table = {"language": "cutile", "toolchain": ["cuda-tile==1.7.0"], "src": ["kernels.py"]}
-    section = read_section("k", {**table, "backend": ["cuda"], "cuda-capabilities": ["9.0"]})
-
-    def capture_one(
-        function: str, arguments: Mapping[str, Any], **sizes: tuple[int, int]
-    ) -> CapturedWrapper:
-        name, backward = f"kernels:{function}", function == "RMSNorm"
-        declaration = Declaration(name, "f", arguments, {}, sizes, backward=backward)
-        return capture(declaration, root, section, environments, runner)[0]
-
-    return capture_one
+    with captures(root, section, cache) as found:
+        yield found
 
 
-def test_arrays_are_passed_with_their_layouts(captured: Capture) -> None:
+def test_arrays_are_passed_with_their_layouts(captured: Captures) -> None:
     """A view has its own sizes, strides and first element; what is dense has no strides to check.
 
     The number of rows is a constant that the kernel has no use for: one image is for all of them.
     """
-    section = captured("halves_transposed", MATRIX).forward.section
+    section = captured("kernels:halves_transposed", MATRIX)[0].forward.section
     first, second = section["launch"]
     assert first["args"] == {"x": "x_1", "out": "out_1"}
     assert (first["constants"], first["ones"]) == ({"ROWS": 0, "B": 32}, ["x.stride.0"])
@@ -79,34 +63,36 @@ def test_arrays_are_passed_with_their_layouts(captured: Capture) -> None:
     assert "strides" not in below
 
 
-def test_any_number_of_batch_dimensions(captured: Capture) -> None:
+def test_any_number_of_batch_dimensions(captured: Captures) -> None:
     """The kernel's array has two dimensions; hints of `replace_hints` are those of candidates."""
     x = {"x": {"shape": ["...", "N"], "dtypes": ["float32"]}}
-    section = captured("softmax", x, N=(1, 4096)).forward.section
+    section = captured("kernels:softmax", x, {"N": (1, 4096)})[0].forward.section
     launch = section["launch"][-1]
     assert section["views"][launch["args"]["x"]]["shape"] == ["rows", "N"]
     assert launch["constants"]["BLOCK"]["value"] == "next_pow2(N)"
     assert launch["configs"] == [{"occupancy": 2, "when": "N > 2048"}, {"when": "N <= 2048"}]
 
 
-def test_arguments_in_place(captured: Capture) -> None:
+def test_arguments_in_place(captured: Captures) -> None:
     vector = {"shape": ["N"], "dtypes": ["float32"]}
     arguments = {"x": vector, "y": vector, "scale": {"kind": "float", "example": 1.0}}
-    wrapper = captured("add_", arguments)
+    wrapper, _ = captured("kernels:add_", arguments)
     assert wrapper.forward.section["schema"].startswith(
         "f(Tensor(a!) x, Tensor y, float scale=1.0)"
     )
     (launch,) = wrapper.forward.section["launch"]
+    assert launch["function"] == "scaled_add_kernel"
     assert launch["args"] == {"x": "x", "y": "y", "out": "x", "scale": "scale"}
 
 
-def test_gradients(captured: Capture) -> None:
+def test_gradients(captured: Captures) -> None:
     arguments = {
         "x": {"shape": ["...", 1000], "dtypes": ["bfloat16"]},
         "weight": {"shape": [1000], "dtypes": "x"},
         "eps": {"kind": "float", "example": 1e-6},
     }
-    wrapper = captured("RMSNorm", arguments)
+    wrapper, _ = captured("kernels:RMSNorm", arguments, backward=True)
+    assert wrapper.backward is not None
     forward, backward = wrapper.forward.section["launch"][-1], wrapper.backward.section["launch"]
     assert forward["constants"] == {"N": 1000, "BLOCK": 1024}
     assert forward["args"]["eps"] == "eps"
@@ -124,32 +110,34 @@ def test_gradients(captured: Capture) -> None:
     ],
 )
 def test_refusals_are_at_the_line(
-    captured: Capture, function: str, arguments: Mapping[str, Any], words: str
+    captured: Captures, function: str, arguments: Mapping[str, Any], words: str
 ) -> None:
     with pytest.raises(CheckError) as refused:
-        captured(function, arguments)
+        captured(f"kernels:{function}", arguments)
     assert re.match(r"kernels\.py:\d+: ", refused.value.message)
     assert words in refused.value.message
 
 
 @pytest.mark.compile
-def test_what_is_captured_is_built(store: Path, tmp_path: Path) -> None:
+def test_what_is_captured_is_built(
+    store: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     left = shutil.ignore_patterns("build", ".kbuild", "captured", "__pycache__")
     shutil.copytree(PROJECT, tmp_path / "project", ignore=left)
-    made = CommandProject(tmp_path / "project", cache_with_store(tmp_path / "cache", store))
+    cache = warm_cache(tmp_path / "cache", store, tmp_path_factory)
+    made = CommandProject(tmp_path / "project", cache)
     file = made.root / "build.toml"
     head, *tables = re.split(r"(?=\[\[kernel\.ops\.capture)", file.read_text())
-    names = ("add_", "halves_transposed", "RMSNorm")
+    names = ("halves_transposed", "RMSNorm")
     chosen = [table for table in tables if any(f":{name}" in table for name in names)]
     # A size that is a number, and divisible by 16 in every call, besides one that is in some calls.
     text = head + "".join(chosen).replace('["...", 1000]', '["M", 1008]').replace("1000", "1008")
+    text = text.replace('["float32", "bfloat16"]', '["bfloat16"]')
     file.write_text(text)
     (made.root / "torch-ext" / "captured_cutile" / "__init__.py").write_text(
-        "from ._captured import add_, halves_transposed, rms_norm\n"
+        "from ._captured import halves_transposed, rms_norm\n"
     )
     made.kbuild("capture")
-    added = json.loads((made.root / "captured" / "ops.add_.json").read_text())
-    assert added["ops"][0]["launch"][0]["function"] == "scaled_add_kernel"
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "cutile")):
         made.git(*arguments)
     made.built("--variant", VARIANT, "--arch", "9.0")

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,16 +19,12 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.aot_build import build_aot_kernels
-from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.section import read_section
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, write_table
-from kbuild.plugins.capture.description import Declaration, kernels_file
-from kbuild.plugins.capture.session import capture
+from kbuild.plugins.capture.description import kernels_file
 from kbuild.plugins.capture.wrappers import CapturedWrapper, captured_kernel
 from kbuild.system.errors import CheckError
-from kbuild.system.processes import LocalRunner
-from kbuild.system.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.capture_worker import Captures, captures
 from tests.support.dsl.compiled import dsl_compiler
 from tests.support.stores import cache_with_store, dsl_store
 
@@ -44,6 +40,8 @@ SECTION = {
     "cuda-capabilities": ["8.0", "9.0"],
 }  # fmt: skip
 SAVED = '{"block_sizes": [1], "reduction_loops": [256], "num_warps": 4}'
+# Indices of such tensors have 32 bits: there is no second kernel for larger ones.
+SIZES = {"M": (1, 1 << 18), "N": (1, 4096)}
 MATRIX = {"shape": ["M", "N"], "dtypes": ["bfloat16"]}
 INTERPRETED = """
 import json, sys
@@ -64,11 +62,10 @@ for config in range(3):
     kernel[(eval(launch["grid"][0], names), 1, 1)](**values, config=config)
     print(float((out - x @ y).abs().max()))
 """
-Capture = Callable[..., tuple[CapturedWrapper, tuple[str, ...]]]
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     store = dsl_store("helion-1.5.1", "helion", tmp_path_factory)
     root = tmp_path_factory.mktemp("helion")
     shutil.copy(SOURCE, root / "kernels.py")
@@ -80,29 +77,25 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     fields = {"kernel_source_hash": hashlib.sha256(function.encode()).hexdigest()}
     entry = {"config": SAVED.replace("256", "512"), "key": {"fields": fields}}
     (root / "helion_configs" / "0123.best_config").write_text(json.dumps(entry))
-    runner = LocalRunner()
     cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
-    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
-    section = read_section("k", SECTION)
-
-    def capture_one(
-        function: str, arguments: Mapping[str, Any], sizes: Mapping[str, Any] | None = None
-    ) -> tuple[CapturedWrapper, tuple[str, ...]]:
-        declaration = Declaration(
-            f"kernels:{function}", "f", arguments, {}, sizes or {}, backward=True
-        )
-        return capture(declaration, root, section, environments, runner)
-
-    return capture_one
+    with captures(root, SECTION, cache) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def matmul(captured: Capture) -> CapturedWrapper:
+def on_hopper(captured: Captures) -> Captures:
+    """The same worker, for kernels of one arch: code is written for each."""
+    section = {**SECTION, "cuda-capabilities": ["9.0"]}
+    return replace(captured, section=read_section("k", section))
+
+
+@pytest.fixture(scope="module")
+def matmul(on_hopper: Captures) -> CapturedWrapper:
     arguments = {
         "x": {"shape": ["M", "K"], "dtypes": ["float32"]},
         "y": {"shape": ["K", "N"], "dtypes": "x"},
     }
-    wrapper, notes = captured("matmul", arguments)
+    wrapper, notes = on_hopper("kernels:matmul", arguments)
     assert notes == ()
     return wrapper
 
@@ -164,13 +157,13 @@ def test_a_tuned_table_names_a_config(
     assert key in output.files["aot/k_f.cpp"].decode()
 
 
-def test_a_function_with_gradients_calls_kernels(captured: Capture) -> None:
+def test_a_function_with_gradients_calls_kernels(on_hopper: Captures) -> None:
     arguments = {
         "x": MATRIX,
         "weight": {"shape": ["N"], "dtypes": "x"},
         "eps": {"kind": "float", "example": 1e-6},
     }
-    wrapper, _ = captured("RMSNorm", arguments, {"N": (1, 4096)})
+    wrapper, _ = on_hopper("kernels:RMSNorm", arguments, SIZES, backward=True)
     assert wrapper.backward is not None
     launch = wrapper.forward.section["launch"][0]
     assert launch["configs"] == "autotune"
@@ -179,26 +172,26 @@ def test_a_function_with_gradients_calls_kernels(captured: Capture) -> None:
     assert "cdiv(M, 4)" in str(wrapper.backward.section)
 
 
-def test_a_config_that_helion_saved_is_a_candidate(captured: Capture) -> None:
-    wrapper, _ = captured("row_sums", {"x": MATRIX})
+def test_a_config_that_helion_saved_is_a_candidate(on_hopper: Captures) -> None:
+    wrapper, _ = on_hopper("kernels:row_sums", {"x": MATRIX}, SIZES)
     assert wrapper.forward.section["launch"][0]["configs"] == "autotune"
     assert 'triton.Config({"config": 1}, num_stages=1, num_warps=4)' in wrapper.kernels
     assert 'triton.Config({"config": 2}, num_stages=1, num_warps=4)' in wrapper.kernels  # cached
 
 
-def test_static_shapes_need_sizes(captured: Capture) -> None:
-    wrapper, _ = captured("doubled", {"x": {"shape": [64, 1024], "dtypes": ["bfloat16"]}})
-    (launch,) = wrapper.forward.section["launch"]
+def test_static_shapes_need_sizes(captured: Captures) -> None:
+    wrapper, _ = captured("kernels:doubled", {"x": {"shape": [64, 1024], "dtypes": ["bfloat16"]}})
+    (launch,) = wrapper.forward.section["launch"]  # of both archs
     assert launch["grid"] == [64]
     with pytest.raises(CheckError) as refused:
-        captured("doubled", {"x": MATRIX})
+        captured("kernels:doubled", {"x": MATRIX})
     assert re.match(r"kernels\.py:\d+: .*shapes are static, with many sizes", refused.value.message)
 
 
-def test_constants_have_code_of_their_own(captured: Capture) -> None:
+def test_constants_have_code_of_their_own(on_hopper: Captures) -> None:
     x = {"shape": [64, 128], "dtypes": ["float32"]}
     options = {"factor": {"choices": [2, 3]}, "is_negative": {"choices": [True, False]}}
-    wrapper, _ = captured("multiplied", {"x": x, **options})
+    wrapper, _ = on_hopper("kernels:multiplied", {"x": x, **options})
     codes = dict(re.findall(r"def (\w+)\(.*?tl\.full\(\[\], (-?\d)", wrapper.kernels, re.DOTALL))
     launches = wrapper.forward.section["launch"]
     assert {launch["when"]: codes[launch["function"]] for launch in launches} == {
@@ -214,8 +207,8 @@ def test_constants_have_code_of_their_own(captured: Capture) -> None:
     [("refused", "which Helion does not compile"), ("in_cute", "whose backend is `cute`")],
 )
 def test_what_is_refused_is_an_error_at_the_line(
-    captured: Capture, function: str, reason: str
+    captured: Captures, function: str, reason: str
 ) -> None:
     with pytest.raises(CheckError) as refused:
-        captured(function, {"x": MATRIX})
+        captured(f"kernels:{function}", {"x": MATRIX})
     assert re.match(rf"kernels\.py:\d+: .*calls `{function}`, {reason}", refused.value.message)

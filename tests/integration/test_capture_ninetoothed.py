@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.section import read_section
-from kbuild.plugins.capture.description import Declaration
-from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.wrappers import CapturedWrapper
-from kbuild.system.processes import LocalRunner
-from kbuild.system.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.capture_worker import Captures, captures
 from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
@@ -86,37 +79,30 @@ TENSOR = {"shape": ["M", "N"], "dtypes": ["float16"]}
 
 
 @pytest.fixture(scope="module")
-def captured(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str, Mapping[str, Any]], CapturedWrapper]:
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
     root = tmp_path_factory.mktemp("generated")
     (root / "author.py").write_text(AUTHOR)
-    runner = LocalRunner()
-    cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
-    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
-    table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
-    section = read_section("k", {**table, "backend": "cuda"})
-
-    def capture_one(function: str, arguments: Mapping[str, Any]) -> CapturedWrapper:
-        declaration = Declaration(f"author:{function}", "f", arguments, {}, {}, backward=False)
-        found, notes = capture(declaration, root, section, environments, runner)
-        assert all(note.startswith("refuses") for note in notes), notes
-        return found
-
-    return capture_one
+    section = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
+    with captures(
+        root, section, cache_with_store(tmp_path_factory.mktemp("cache"), store)
+    ) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def wrapper(captured: Callable[[str, Mapping[str, Any]], CapturedWrapper]) -> CapturedWrapper:
-    return captured("exponential_sums", {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}})
+def wrapper(captured: Captures) -> CapturedWrapper:
+    arguments = {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}}
+    wrapper, notes = captured("author:exponential_sums", arguments)
+    assert all(note.startswith("refuses") for note in notes), notes
+    return wrapper
 
 
 def test_two_kernels_of_one_application_have_names_of_their_own(
-    captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
+    captured: Captures,
 ) -> None:
-    found = captured("exponential_twice", {"x": TENSOR})
+    found, _ = captured("author:exponential_twice", {"x": TENSOR})
     launches = [step["function"] for step in found.forward.section["launch"]]
     assert launches == ["application", "application_1"]
     compile(found.kernels, "kernels", "exec")
@@ -139,10 +125,10 @@ def test_launches_are_those_of_the_written_kernels(wrapper: CapturedWrapper) -> 
 
 
 def test_strides_of_a_call_are_those_of_what_empty_like_makes(
-    captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
+    captured: Captures,
 ) -> None:
     """No call is refused for its layout; the dense result has the same order of dimensions."""
-    section = captured("strided", {"x": TENSOR}).forward.section
+    section = captured("author:strided", {"x": TENSOR})[0].forward.section
     assert "contiguous" not in section
     rows, columns = section["views"]["out"]["strides"]
     assert re.fullmatch(r"\(1 if .* else max\(N, 1\)\)", rows)

@@ -5,27 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbuild.dsl.candidates import planned_image_texts
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.section import read_section
 from kbuild.plugins.capture.description import CaptureSection, read_declaration
 from kbuild.plugins.capture.functions_module import captured_source
-from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.show import gradient_text, shown
 from kbuild.plugins.capture.wrappers import captured_kernel
 from kbuild.project.config.issue import IssueCollector
 from kbuild.system.errors import CheckError
-from kbuild.system.processes import LocalRunner
-from kbuild.system.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.capture_worker import Captures, captures
 from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
@@ -152,11 +144,9 @@ class Record:
     data: torch.Tensor
 
 
-def as_list(x): return [scaled(x, 2.0), scaled(x, 3.0)]
-def as_pair(x): return Pair(scaled(x, 2.0), scaled(x, 3.0))
-def as_dict(x): return {"y": scaled(x, 2.0), "s": None}
+def as_dict(x):
+    return {"y": [scaled(x, 2.0), None], "s": (Pair(scaled(x, 3.0), scaled(x, 4.0)), (128,))}
 def as_record(x): return Record(scaled(x, 2.0))
-def as_nested(x): return scaled(x, 2.0), (scaled(x, 3.0), None, 128)
 def as_sizes(x): return scaled(x, 2.0), x.shape
 
 def odd_names(x, dim=2.0, *, min=1.0, out=None): return scaled(x, dim + min, out)
@@ -183,73 +173,30 @@ LINES = {text.strip(): at for at, text in enumerate(AUTHOR.splitlines(), 1)}
 X: dict[str, Any] = {"x": {"shape": ["N"], "dtypes": ["float16"]}}
 GIVEN = {"shape": ["N"], "dtypes": "x"}
 OPTIONAL = {**GIVEN, "optional": True}
-# One process for all of them: Torch takes seconds to import.
-DRIVER = """
-import io, sys
-from kbuild.plugins.capture.worker import request
-for line in sys.stdin:
-    sys.stdin = io.StringIO(line)
-    request.main()
-    print("done", flush=True)
-"""
-
-
-class OneWorker(LocalRunner):
-    """Runs all requests in one process."""
-
-    worker: subprocess.Popen[str] | None = None  # noqa: TID251 - it outlives a call
-
-    def run(self, command: Any, **options: Any) -> Any:
-        if self.worker is None:
-            self.worker = subprocess.Popen(  # noqa: TID251
-                (sys.executable, "-c", DRIVER), env=options["env"], cwd=options["cwd"], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
-        assert self.worker.stdin is not None
-        assert self.worker.stdout is not None
-        self.worker.stdin.write(options["stdin"] + "\n")
-        self.worker.stdin.flush()
-        while (line := self.worker.stdout.readline()) != "done\n":
-            assert line, "the worker ended"
-        return SimpleNamespace(returncode=0, output="")
+SECTION = {"language": "triton", "toolchain": f"triton=={VERSION}", "src": ["author.py"]}
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
     cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
     root = tmp_path_factory.mktemp("author")
     (root / "author.py").write_text(AUTHOR)
-    runner = OneWorker()
-    environments = DslEnvironments(WheelInstaller(LocalRunner(), open_store(cache)))
-    yield SimpleNamespace(root=root, environments=environments, runner=runner)
-    if runner.worker is not None:
-        runner.worker.kill()
-        runner.worker.communicate()
+    with captures(root, SECTION, cache) as found:
+        yield found
 
 
-SECTION = read_section(
-    "k",
-    {
-        "language": "triton",
-        "toolchain": f"triton=={VERSION}",
-        "src": ["author.py"],
-        "backend": "cuda",
-    },
-)
-
-
-def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def captured(worker: Captures, function: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The content of the function's file."""
     issues = IssueCollector(())
     table = {"function": f"author:{function}", "arguments": arguments}
     declaration = read_declaration(CaptureSection.model_validate(table), issues)
     assert declaration is not None, issues.issues
-    wrapper, notes = capture(declaration, worker.root, SECTION, worker.environments, worker.runner)
+    wrapper, notes = worker.declared(declaration)
     assert all(note.startswith("refuses") and "is not contiguous" in note for note in notes), notes
     content: dict[str, Any] = json.loads(json.dumps(wrapper.to_json()))
     compile(captured_source([content]), "captured", "exec")
-    kernel = captured_kernel("k", SECTION, content["ops"], content["name"])
+    kernel = captured_kernel("k", worker.section, content["ops"], content["name"])
     description = {**content, "function": function, "source": "author.py", "notes": []}
     assert [*shown(description, planned_image_texts(kernel, worker.root))]
     for section in content["ops"]:
@@ -269,7 +216,6 @@ def unguarded(section: dict[str, Any]) -> Iterator[str]:
     ("function", "arguments", "gradients"),
     [
         *((name, X, "gradients of x") for name in ("triple", "alias", "by_name", "nested", "cast")),
-        ("Saved", {**X, "bias": OPTIONAL}, "gradients of x"),
         ("Untouched", {**X, "training": True}, "gradients of x"),
         ("viewed", {"x": {"shape": ["...", "N"], "dtypes": ["float16"]}}, "gradients of x"),
         ("residual", {**X, "bias": GIVEN}, "gradients of x, bias"),
@@ -284,7 +230,7 @@ def unguarded(section: dict[str, Any]) -> Iterator[str]:
     ],
 )
 def test_gradients_are_those_of_the_function(
-    worker: Any, function: str, arguments: dict[str, Any], gradients: str
+    worker: Captures, function: str, arguments: dict[str, Any], gradients: str
 ) -> None:
     content = captured(worker, function, arguments)
     assert gradient_text(content) == gradients
@@ -315,7 +261,7 @@ def test_gradients_are_those_of_the_function(
     ],
 )  # fmt: skip
 def test_results_may_be_arguments(
-    worker: Any, function: str, arguments: dict[str, Any], schema: str, outputs: list[Any]
+    worker: Captures, function: str, arguments: dict[str, Any], schema: str, outputs: list[Any]
 ) -> None:
     content = captured(worker, function, arguments)
     assert content["schema"] == schema
@@ -323,45 +269,37 @@ def test_results_may_be_arguments(
     assert content["forward"]["name"] == f"_{function}_forward"
 
 
-def test_an_intermediate_tensor_is_not_the_result(worker: Any) -> None:
+def test_an_intermediate_tensor_is_not_the_result(worker: Captures) -> None:
     (op,) = captured(worker, "again", {**X, "twice": False})["ops"]
     assert [(step["args"]["x"], step["args"]["out"], step["when"]) for step in op["launch"]] == [
         ("x", "t0", "twice"), ("t0", "out", "twice"), ("x", "out", "not twice"),
     ]  # fmt: skip
 
 
-def test_saved_tensors_are_the_same_on_all_paths(worker: Any) -> None:
+def test_saved_tensors_are_the_same_on_all_paths(worker: Captures) -> None:
     content = captured(worker, "Saved", {**X, "bias": OPTIONAL})
+    assert gradient_text(content) == "gradients of x"
     assert content["backward"]["arguments"] == ["saved0"]
 
 
-@pytest.mark.parametrize(
-    ("function", "returned"),
-    [
-        ("as_list", "[_0, _1]"),
-        ("as_pair", "Pair(_0, _1)"),
-        ("as_dict", "{'y': _0, 's': None}"),
-        ("as_nested", "(_0, (_1, None, 128))"),
-    ],
-)
-def test_python_returns_the_structure(worker: Any, function: str, returned: str) -> None:
-    source = captured_source([captured(worker, function, X)])
-    assert f"    return {returned}\n" in source
+def test_python_returns_the_structure(worker: Captures) -> None:
+    source = captured_source([captured(worker, "as_dict", X)])
+    assert "    return {'y': [_0, None], 's': (Pair(_2, _3), (128,))}\n" in source
 
 
-def test_parameters_have_other_names_in_ops(worker: Any) -> None:
+def test_parameters_have_other_names_in_ops(worker: Captures) -> None:
     content = captured(worker, "odd_names", {**X, "dim": 2.0, "min": 1.0, "out": OPTIONAL})
     start = "odd_names(Tensor x, float dim_=2.0, float min_=1.0, Tensor(a!)? out=None)"
     assert content["schema"].startswith(start)
     assert "def odd_names(x, dim=2.0, min=1.0, out=None):" in captured_source([content])
 
 
-def test_leading_dimensions_may_be_any(worker: Any) -> None:
+def test_leading_dimensions_may_be_any(worker: Captures) -> None:
     x = {"shape": ["...", "N"], "dtypes": ["float16"]}
     assert captured(worker, "leading", {"x": x})["ops"][0]["shapes"]["out"] == ["...", "N // 8"]
 
 
-def test_conditions_on_the_product_of_leading_dimensions(worker: Any) -> None:
+def test_conditions_on_the_product_of_leading_dimensions(worker: Captures) -> None:
     x = {"shape": ["...", "N"], "dtypes": ["float16"]}
     content = captured(worker, "by_rows", {"x": x})
     assert "rows >= 32768" in json.dumps(content)
@@ -389,7 +327,7 @@ def test_conditions_on_the_product_of_leading_dimensions(worker: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_returned_or_built_is_refused_at_its_line(
-    worker: Any, function: str, arguments: dict[str, Any], line: str, message: str
+    worker: Captures, function: str, arguments: dict[str, Any], line: str, message: str
 ) -> None:
     with pytest.raises(CheckError) as error:
         captured(worker, function, arguments)

@@ -1,18 +1,26 @@
-"""Runs the worker of `kbuild capture` on modules that a test writes."""
+"""Runs the worker of `kbuild capture` on modules that a test writes, once for many functions."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.language import LANGUAGES
+from kbuild.ops.section import DslSection, read_section
+from kbuild.plugins.capture.description import Declaration
+from kbuild.plugins.capture.session import capture
+from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.system.processes import LineListener, LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
@@ -20,6 +28,91 @@ from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 ROOT = Path(__file__).parents[2]
+DRIVER = """
+import io, sys
+from kbuild.plugins.capture.worker import request
+for line in sys.stdin:
+    sys.stdin = io.StringIO(line)
+    request.main()
+    print("done", flush=True)
+"""
+
+
+@dataclass
+class OneWorker(LocalRunner):
+    """Runs all requests in one process: Torch and DSLs take many seconds to be imported."""
+
+    folder: Path
+    """The home of the process."""
+    random_calls: int
+    worker: subprocess.Popen[str] | None = None  # noqa: TID251 - it outlives a call
+
+    def run(self, command: Any, **options: Any) -> Any:
+        if self.worker is None:
+            own = {"HOME": str(self.folder), "TMPDIR": str(self.folder)}
+            self.worker = subprocess.Popen(  # noqa: TID251
+                (sys.executable, "-c", DRIVER), env=options["env"] | own, cwd=options["cwd"],
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+        assert self.worker.stdin is not None
+        assert self.worker.stdout is not None
+        requests = [
+            {**request, "random_calls": self.random_calls}
+            for request in json.loads(options["stdin"])
+        ]
+        self.worker.stdin.write(json.dumps(requests) + "\n")
+        self.worker.stdin.flush()
+        while (line := self.worker.stdout.readline()) != "done\n":
+            assert line, "the worker ended"
+        return SimpleNamespace(returncode=0, output="")
+
+
+@dataclass
+class Captures:
+    """Captures functions of a kernel's section in one worker."""
+
+    root: Path
+    section: DslSection
+    environments: DslEnvironments
+    runner: OneWorker
+
+    def declared(self, declaration: Declaration) -> tuple[CapturedWrapper, tuple[str, ...]]:
+        """See `capture`."""
+        return capture(declaration, self.root, self.section, self.environments, self.runner)
+
+    def __call__(
+        self,
+        function: str,
+        arguments: Mapping[str, Any],
+        sizes: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        backward: bool = False,
+    ) -> tuple[CapturedWrapper, tuple[str, ...]]:
+        """The ops of a function `module:name`, and the notes."""
+        own = Declaration(function, "f", arguments, {}, sizes or {}, backward=backward)
+        return self.declared(own)
+
+
+@contextmanager
+def captures(
+    root: Path, section: Mapping[str, Any], cache: Path, random_calls: int = 8
+) -> Iterator[Captures]:
+    """A worker for the functions of a project's section, until the end of the context.
+
+    Args:
+        root: the project.
+        section: the table `[kernel.k]`.
+        cache: has the compiler, or gets it.
+        random_calls: how many calls of each function are compared with its ops.
+    """
+    home = root / ".home"
+    home.mkdir()
+    runner = OneWorker(home, random_calls)
+    environments = DslEnvironments(WheelInstaller(LocalRunner(), open_store(cache)))
+    yield Captures(root, read_section("k", {"backend": "cuda", **section}), environments, runner)
+    if runner.worker is not None:
+        runner.worker.kill()
+        runner.worker.communicate()
 
 
 def worker_answers(

@@ -18,7 +18,7 @@ import torch
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, is_setting, refusal
-from kbuild.plugins.capture.worker.settings import is_caller
+from kbuild.plugins.capture.worker.settings import CALLERS_FILE, is_caller
 
 _KBUILD = f"{Path(__file__).parents[3]}/"
 _PURE_MODULES = (
@@ -162,7 +162,8 @@ class CallFilter:
                 self._refuse(name, frame)
         elif event == "call" and (caller := frame.f_back) is not None:
             code = caller.f_code
-            if (self._authors[code.co_filename] or is_caller(code)) and (
+            file = code.co_filename
+            if (self._authors[file] or (file == CALLERS_FILE and is_caller(code))) and (
                 name := self._unknown_function(frame)
             ):
                 self._refuse(name, caller)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ContextDecorator, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 import triton
@@ -39,6 +38,11 @@ from kbuild.plugins.capture.worker.number_functions import (
 )
 from kbuild.plugins.capture.worker.recorded_values import DESCRIPTORS
 from kbuild.plugins.capture.worker.recorder import Recorder
+from kbuild.plugins.capture.worker.replaced_names import (
+    libraries_with,
+    names_of,
+    replaced_names,
+)
 from kbuild.plugins.capture.worker.runs import RunDevice
 from kbuild.plugins.capture.worker.settings import partial_method
 
@@ -81,20 +85,18 @@ def in_place_of_triton(
         (triton.cdiv, partial(cdiv, triton.cdiv)),
         (torch.library.wrap_triton, lambda kernel: kernel),
     ]
-    own = {id(module) for module in recorder.modules}
-    libraries = [module for module in sys.modules.values() if id(module) not in own]
-    replaced += _everywhere(functions, libraries, _unaffected)
+    known = {id(original): stand_in for original, stand_in in functions}
+    replaced += names_of(known, libraries_with(known, recorder.modules))
     # An author's module may rebind a name without having more names: it is always searched.
-    replaced += _everywhere(functions, recorder.modules, {})
-    replaced += _everywhere(number_functions(), (math, *recorder.modules), {})
+    replaced += names_of(known, recorder.modules)
+    numbers = {id(original): stand_in for original, stand_in in number_functions()}
+    replaced += names_of(numbers, (math, *recorder.modules))
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
-    with ExitStack() as stack, answer_vendors(recorder.is_author, device):
-        stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
-        for owner, name, value in (*replaced, *_module_names(recorder)):
-            # A module has no `int` of its own: one is put there, which hides Python's.
-            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
-            stack.enter_context(new)
+    replaced += [(torch.SymInt, name, method) for name, method in SIZE_METHODS.items()]
+    # A module has no `int` of its own: one is put there, which hides Python's.
+    replaced += _module_names(recorder)
+    with answer_vendors(recorder.is_author, device), replaced_names(replaced):
         yield
 
 
@@ -303,30 +305,6 @@ class _NoRange(ContextDecorator):
     """`torch.cuda.nvtx.range(...)` without an effect."""
 
     __init__ = __enter__ = __exit__ = _do_nothing
-
-
-_unaffected: dict[int, tuple[Any, int]] = {}
-"""Libraries in which runs replace no function: id -> the module, and its number of names."""
-
-
-def _everywhere(
-    functions: Iterable[tuple[Any, Any]],
-    modules: Iterable[Any],
-    unaffected: dict[int, tuple[Any, int]],
-) -> Iterator[tuple[Any, str, Any]]:
-    """Functions with what stands in their place, by every name that a module has for one.
-
-    Modules that have none are added to `unaffected`, and skipped as long as they get no names.
-    """
-    known = {id(original): stand_in for original, stand_in in functions}
-    for module in modules:
-        names: dict[str, Any] = getattr(module, "__dict__", {})
-        if unaffected.get(id(module), (module, -1))[1] == len(names):
-            continue
-        replaced = [(name, id(value)) for name, value in list(names.items()) if id(value) in known]
-        yield from ((module, name, known[original]) for name, original in replaced)
-        if not replaced:
-            unaffected[id(module)] = module, len(names)
 
 
 def _tensor_attributes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:

@@ -36,8 +36,7 @@ from kbuild.plugins.capture.worker.runs import (
     parameters_of,
 )
 from kbuild.plugins.capture.worker.samples import sampled
-from kbuild.plugins.capture.worker.symbols import Symbols
-from kbuild.plugins.capture.worker.trace import is_autograd
+from kbuild.plugins.capture.worker.trace import is_autograd, traced
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -313,9 +312,7 @@ def main() -> None:
     _end_with_parent()
     # No network, where namespaces are allowed.
     _LIBC.unshare(_NEW_USER | _NEW_NETWORK)
-    # What Torch and sympy import with a first symbol and a first quotient, each fork would import.
-    Symbols({}).integer("n")
-    sympy.simplify(sympy.Symbol("n"))
+    _run_once()
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
     requests = json.load(sys.stdin)
     for module in {data.get("calls", "") for data in requests} - {""}:
@@ -332,6 +329,21 @@ def main() -> None:
             # A fork must not run what the parent has registered for its own end.
             os._exit(0)
         os.waitpid(process, 0)
+
+
+def _run_once() -> None:
+    """Run a function of kbuild, so that no fork has to do what the first run of a process does.
+
+    Torch and sympy import modules with the first symbol and the first quotient, and all modules
+    are searched for names to replace.
+    """
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty((x.shape[0] // 2 + 1,), dtype=x.dtype, device=x.device)
+
+    argument = TensorArgument("x", ["n"], "float32")
+    traced(WrapperCall(halved, [("x", argument)], {}, [], backward=False), {"n": 3}, {})
+    sympy.simplify(sympy.Symbol("n"))
 
 
 def _answer(file: Path, request: Request) -> None:

@@ -20,7 +20,7 @@ from kbuild.plugins.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 from kbuild.plugins.capture.worker.runs import NotFollowedError
 
 _KBUILD = f"{Path(__file__).parents[3]}/"
-_CALLERS, _CALLERS_FILE = {"_run", "_run_class"}, str(Path(__file__).with_name("trace.py"))
+_CALLERS, CALLERS_FILE = {"_run", "_run_class"}, str(Path(__file__).with_name("trace.py"))
 """The functions that call the author's, maybe through decorators of Torch, and their file."""
 _AUTOCAST_OPERATORS = {
     "mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "matmul", "linear",
@@ -217,7 +217,7 @@ def _is_in_forward() -> bool:
 
 def is_caller(code: CodeType) -> bool:
     """True if the code is kbuild's call of the author's function."""
-    return code.co_name in _CALLERS and code.co_filename == _CALLERS_FILE
+    return code.co_name in _CALLERS and code.co_filename == CALLERS_FILE
 
 
 def partial_method(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
