@@ -96,7 +96,8 @@ def in_place_of_triton(
     replaced += [(torch.SymInt, name, method) for name, method in SIZE_METHODS.items()]
     # A module has no `int` of its own: one is put there, which hides Python's.
     replaced += _module_names(recorder)
-    with answer_vendors(recorder.is_author, device), replaced_names(replaced):
+    added = {*NUMBERS, *SIZE_METHODS}
+    with answer_vendors(recorder.is_author, device), replaced_names(replaced, added):
         yield
 
 

@@ -38,3 +38,15 @@ def test_names_are_as_before_after_a_run() -> None:
         assert (Derived.inherited, Derived.own) == (3, 5)
     assert "inherited" not in vars(Derived)
     assert (Derived.inherited, Derived.own) == (1, 2)
+
+
+def test_a_name_that_a_library_lacks_is_an_error() -> None:
+    module = ModuleType("library")
+    with (
+        pytest.raises(AttributeError, match="no `missing`"),
+        replaced_names([(module, "missing", 1)]),
+    ):
+        pass
+    with replaced_names([(module, "missing", 1)], {"missing"}):
+        assert vars(module)["missing"] == 1
+    assert "missing" not in vars(module)
