@@ -95,13 +95,13 @@ class Captures:
 
 @contextmanager
 def captures(
-    root: Path, section: Mapping[str, Any], cache: Path, random_calls: int = 8
+    root: Path, table: Mapping[str, Any], cache: Path, random_calls: int = 8
 ) -> Iterator[Captures]:
     """A worker for the functions of a project's section, until the end of the context.
 
     Args:
         root: the project.
-        section: the table `[kernel.k]`.
+        table: the table `[kernel.k]`.
         cache: has the compiler, or gets it.
         random_calls: how many calls of each function are compared with its ops.
     """
@@ -109,10 +109,13 @@ def captures(
     home.mkdir()
     runner = OneWorker(home, random_calls)
     environments = DslEnvironments(WheelInstaller(LocalRunner(), open_store(cache)))
-    yield Captures(root, read_section("k", {"backend": "cuda", **section}), environments, runner)
-    if runner.worker is not None:
-        runner.worker.kill()
-        runner.worker.communicate()
+    section = read_section("k", {"backend": "cuda", **table})
+    try:
+        yield Captures(root, section, environments, runner)
+    finally:
+        if runner.worker is not None:
+            runner.worker.kill()
+            runner.worker.communicate()
 
 
 def worker_answers(
