@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
+import torch
+
 from kbuild.plugins.capture.conditions import question_of
 from kbuild.plugins.capture.programs import PATH_WALKED, CaptureError
 from kbuild.plugins.capture.values import BATCH, GPUS, ROWS, evaluated, names_of
@@ -108,6 +111,21 @@ def _walked(call: WrapperCall, initial: Values) -> Paths:
             elif not search.was_exhaustive:
                 paths.unproven.append(conditions)
     return paths
+
+
+def run_once() -> None:
+    """Run a function of kbuild, so that no fork has to do what the first run of a process does.
+
+    Torch and sympy import modules with the first symbol and the first quotient, and all modules
+    are searched for names to replace.
+    """
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty((x.shape[0] // 2 + 1,), dtype=x.dtype, device=x.device)
+
+    argument = TensorArgument("x", ["n"], "float32")
+    traced(WrapperCall(halved, [("x", argument)], {}, [], backward=False), {"n": 3}, {})
+    sympy.simplify(sympy.Symbol("n"))
 
 
 def described(call: WrapperCall, trace: Trace) -> str:

@@ -20,14 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 from triton.runtime import driver
 
 from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.values import BATCH, CAPABILITIES
 from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
-from kbuild.plugins.capture.worker.paths import walk
+from kbuild.plugins.capture.worker.paths import run_once, walk
 from kbuild.plugins.capture.worker.runs import (
     Bounds,
     RunDevice,
@@ -36,7 +35,7 @@ from kbuild.plugins.capture.worker.runs import (
     parameters_of,
 )
 from kbuild.plugins.capture.worker.samples import sampled
-from kbuild.plugins.capture.worker.trace import is_autograd, traced
+from kbuild.plugins.capture.worker.trace import is_autograd
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -312,7 +311,7 @@ def main() -> None:
     _end_with_parent()
     # No network, where namespaces are allowed.
     _LIBC.unshare(_NEW_USER | _NEW_NETWORK)
-    _run_once()
+    run_once()
     sys.dont_write_bytecode = True  # nothing is added to the author's folders
     requests = json.load(sys.stdin)
     for module in {data.get("calls", "") for data in requests} - {""}:
@@ -329,21 +328,6 @@ def main() -> None:
             # A fork must not run what the parent has registered for its own end.
             os._exit(0)
         os.waitpid(process, 0)
-
-
-def _run_once() -> None:
-    """Run a function of kbuild, so that no fork has to do what the first run of a process does.
-
-    Torch and sympy import modules with the first symbol and the first quotient, and all modules
-    are searched for names to replace.
-    """
-
-    def halved(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty((x.shape[0] // 2 + 1,), dtype=x.dtype, device=x.device)
-
-    argument = TensorArgument("x", ["n"], "float32")
-    traced(WrapperCall(halved, [("x", argument)], {}, [], backward=False), {"n": 3}, {})
-    sympy.simplify(sympy.Symbol("n"))
 
 
 def _answer(file: Path, request: Request) -> None:
